@@ -284,6 +284,8 @@ static const cli_command COMMANDS[] = {
             "those of rein train. Without RUN the model of --model is served as it is.\n"
             "NAME is the newest policy, NAME@STEP that of a checkpoint, base the model without an adapter. SIGTERM or "
             "Ctrl-C stops: requests under way finish first.\n"
+            "In a browser the address is a live page: curves of the run, samples, the training queue, and two policies to "
+            "talk to, side by side.\n"
             "The server listens on this machine only; any other --host needs an API key.",
         .options = {{"adapter", "NAME=DIR", "serve an adapter under this name; may be repeated"},
                     {"name", "NAME", "name of the policy (default: that of the directory)"},

@@ -6,7 +6,7 @@
 #   4. model files, adapters, tokenizers, learning rates and the engine with those of Hugging Face, the optimizer with PyTorch's,
 #      steps of RL with PEFT and autograd
 #   5. event files with TensorBoard's own reader
-#   6. the HTML report in Chromium, pixel by pixel
+#   6. the HTML report and the live page of rein serve in Chromium, pixel by pixel
 #   7. the losses of TRL, verl, Liger, Tinker cookbook and ART, called without changes; TRL's reward functions, an offline run of wandb and a
 #      notebook with rein.run; rein serve with the clients of OpenAI (the last of version 2, and the newest) and LiteLLM, /metrics with Prometheus'
 #      parser; ART's own programs and clients with rein.art and rein serve
@@ -166,7 +166,7 @@ if ! make_environment; then
     finish
 fi
 unset PYTHONPATH
-for list in huggingface tensorboard $frameworks $clients; do packages "$list"; done # all of them first: installing has its own time limit
+for list in huggingface gguf tensorboard $frameworks $clients; do packages "$list"; done # all of them first: installing has its own time limit
 if ! pip_install "$home/logs/package.log" --no-deps --no-build-isolation --force-reinstall .; then
     echo "package: pip install . failed"
     tail -30 "$home/logs/package.log"
@@ -177,13 +177,17 @@ fi
 export OMP_NUM_THREADS=1 # for torch: on small batches more threads only wait for each other
 [ "$all" = 1 ] || export REIN_PARITY_TEXTS="${REIN_PARITY_TEXTS:-10000}" # per tokenizer; the default of the tests is 100,000
 [ "$all" = 0 ] || export REIN_PARITY_ALL=1                              # every published tokenizer and chat template, not a core of them
-[ "$all" = 0 ] || packages real_models # for engine/test_real_models.py, which says so when it has to skip
+if [ "$all" = 1 ]; then # for engine/test_real_models.py and test_llama_cpp.py, which say so when they have to skip
+    packages real_models
+    export CMAKE_ARGS="-DGGML_NATIVE=ON -DLLAVA_BUILD=OFF -DMTMD_BUILD=OFF" # of llama.cpp, which is compiled: a quarter of an hour
+    packages llama
+fi
 make build/librein.a build/rein >"$home/logs/library.log" 2>&1 # once, for all parts below
 
 with_huggingface() { # with_huggingface PART…
     for part in "$@"; do
         if too_late; then skip "$part" "the fifteen minutes are over" "$suite/$part"
-        elif packages huggingface; then PYTHONPATH=$home/packages/real_models:$home/packages/huggingface run "$part" "$suite/$part"
+        elif packages huggingface; then PYTHONPATH=$home/packages/gguf:$home/packages/real_models:$home/packages/llama:$home/packages/huggingface run "$part" "$suite/$part"
         else skip "$part" "the packages it needs cannot be installed: $(reason "$home/logs/huggingface.log")" "$suite/$part"; fi
     done
 }
@@ -201,9 +205,9 @@ first_lane() {
     run_framework trl trl_preferences
 }
 second_lane() {
-    page=$suite/report/test_page.py
-    if command -v chromium >/dev/null; then run report "$page"
-    else skip report "there is no Chromium" "$page"; fi
+    set -- "$suite/report/test_page.py" "$suite/report/test_live.py"
+    if command -v chromium >/dev/null; then run report "$@"
+    else skip report "there is no Chromium" "$@"; fi
     run oracles "$suite" --ignore="$suite/frameworks" --ignore="$suite/model_files" --ignore="$suite/tokenizers" \
         --ignore="$suite/optimizer" --ignore="$suite/adapters" --ignore="$suite/engine" --ignore="$suite/trainer" --ignore="$suite/report"
     with_huggingface tokenizers model_files adapters trainer

@@ -35,6 +35,8 @@ TOKEN_ARRAYS = (
     "sample_log_probs",
     "entropies",
     "exact_kl",
+    "teacher_log_probs",
+    "teacher_divergence",
     "values",
     "advantages",
 )

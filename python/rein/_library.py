@@ -316,6 +316,7 @@ step_begin = _function("rein_step_begin", "ppnpppp")
 step_loss = _function("rein_step_loss", "pnnpppppp")
 step_finish = _function("rein_step_finish", "ppp")
 step_exact_kl_gradient = _function("rein_step_exact_kl_gradient", "ppnnp")
+step_teacher_gradient = _function("rein_step_teacher_gradient", "ppnnp")
 shape_rewards = _function("rein_shape_rewards", "pppp")
 advantages = _function("rein_advantages", "pppp")
 

@@ -55,6 +55,8 @@ _ARGUMENTS = (
         "values",
         "entropies",
         "exact_kl",
+        "teacher_log_probs",
+        "teacher_divergence",
         "correct",
     ),
     *("log_probs", "old_log_probs", "ref_log_probs", "sample_log_probs", "reward_components", "reward_weights"),

@@ -25,6 +25,7 @@ class PolicyLoss:
         "grad_entropies",
         "grad_exact_kl",
         "grad_log_probs",
+        "grad_teacher_divergence",
         "loss",
     )
 
@@ -32,6 +33,7 @@ class PolicyLoss:
     grad_log_probs: Array | None
     grad_entropies: Array | None
     grad_exact_kl: Array | None
+    grad_teacher_divergence: Array | None
     advantages: Array | None
 
     def __init__(
@@ -42,11 +44,13 @@ class PolicyLoss:
         grad_entropies: Array | None = None,
         advantages: Array | None = None,
         grad_exact_kl: Array | None = None,
+        grad_teacher_divergence: Array | None = None,
     ) -> None:
         self.loss = raw.loss
         self.grad_log_probs = grad_log_probs
         self.grad_entropies = grad_entropies
         self.grad_exact_kl = grad_exact_kl
+        self.grad_teacher_divergence = grad_teacher_divergence
         self.advantages = advantages
         self._raw = raw
         self._rewarded = rewarded
@@ -108,9 +112,10 @@ def run_step(
     outputs: tuple[Array | None, Array | None, Array | None],
     threads: int,
     grad_exact_kl: Array | None = None,
+    grad_teacher_divergence: Array | None = None,
 ) -> c.Loss:
     """The loss of a whole step, in one pass that also writes the outputs: gradients of log-probs and entropies,
-    advantages; and the gradient of the exact KL."""
+    advantages; and the gradients of the divergences over the whole vocabulary."""
     loss = c.Loss()
     addresses = [array if array is None else address(array) for array in outputs]
     where = exec_of(threads)[1] if threads else None
@@ -121,9 +126,10 @@ def run_step(
     try:
         _begin(inputs, where, work)
         status = c.step_loss(work.step, 0, inputs.n_sequences, None, None, *addresses, work.error_reference)
-        if not status and grad_exact_kl is not None:
-            to = address(grad_exact_kl)
-            status = c.step_exact_kl_gradient(to, work.step, 0, inputs.n_sequences, work.error_reference)
+        divergences = ((c.step_exact_kl_gradient, grad_exact_kl), (c.step_teacher_gradient, grad_teacher_divergence))
+        for gradient_of, array in divergences:
+            if not status and array is not None:
+                status = gradient_of(address(array), work.step, 0, inputs.n_sequences, work.error_reference)
         if not status:
             status = c.step_finish(ctypes.byref(loss), work.step, work.error_reference)
         if status:
@@ -148,6 +154,8 @@ def policy_loss(
     sample_log_probs: ArrayLike | None = None,
     entropies: ArrayLike | None = None,
     exact_kl: ArrayLike | None = None,
+    teacher_log_probs: ArrayLike | None = None,
+    teacher_divergence: ArrayLike | None = None,
     values: ArrayLike | None = None,
     reward_components: ArrayLike | None = None,
     reward_weights: ArrayLike | None = None,
@@ -165,10 +173,9 @@ def policy_loss(
     `preset`: a name from `presets()`, a dict of options, an `Options`, or None; further keywords are options that
     override it.
 
-    Token arrays (`log_probs`, `old_log_probs`, `ref_log_probs`, `sample_log_probs`, `entropies`, `exact_kl`, `values`,
-    `mask`) are padded, [B, T], or packed, [tokens] with `sequence_lengths` [B]. `mask` is 1 where a token trains, None:
-    all tokens
-    train; entries where it is 0 are ignored and may be NaN. `group_sizes`: the number of sequences per prompt, one
+    Token arrays (`log_probs`, `old_log_probs`, `ref_log_probs`, `sample_log_probs`, `entropies`, `exact_kl`,
+    `teacher_log_probs`, `teacher_divergence`, `values`, `mask`) are padded, [B, T], or packed, [tokens] with
+    `sequence_lengths` [B]. `mask` is 1 where a token trains, None: all tokens train; entries where it is 0 are ignored and may be NaN. `group_sizes`: the number of sequences per prompt, one
     number or one per prompt; default: all sequences are one group.
 
     `rewards` [B], or `reward_components` [B, n] with `reward_weights` [n], or `advantages`, [B] or one per token,
@@ -196,6 +203,8 @@ def policy_loss(
             ("sample_log_probs", sample_log_probs),
             ("entropies", entropies),
             ("exact_kl", exact_kl),
+            ("teacher_log_probs", teacher_log_probs),
+            ("teacher_divergence", teacher_divergence),
             ("values", values),
         ),
         options,
@@ -218,8 +227,9 @@ def policy_loss(
         np.empty(shape, dtype) if return_advantages else None,
     )
     of_exact_kl = np.empty(shape, dtype) if return_grad and exact_kl is not None else None
-    loss = run_step(inputs, outputs, threads, of_exact_kl)
-    return PolicyLoss(loss, inputs.source != PER_SEQUENCE, *outputs, of_exact_kl)
+    of_teacher = np.empty(shape, dtype) if return_grad and teacher_divergence is not None else None
+    loss = run_step(inputs, outputs, threads, of_exact_kl, of_teacher)
+    return PolicyLoss(loss, inputs.source != PER_SEQUENCE, *outputs, of_exact_kl, of_teacher)
 
 
 class Step:
@@ -227,8 +237,8 @@ class Step:
 
     The keywords are those of `policy_loss`, for the whole step. Micro-batches are then added in order; every split
     gives the same bits. `log_probs` and `entropies` of the whole step are needed here only for KL in the reward or the
-    advantage, entropy_target and top_entropy; `exact_kl` where an option reads it. `dtype`: by default the type of the
-    first token array.
+    advantage, entropy_target, top_entropy and a sampled teacher; `exact_kl` and the teacher's arrays where an option
+    reads them. `dtype`: by default the type of the first token array.
 
     >>> step = Step("grpo", [[-0.6, -1.0], [-1.8, -0.7]], rewards=[1, 0], kl_loss_coef=0)
     >>> gradients = [step.loss([[-0.5, -1.0]], 0, 1), step.loss([[-2.0, -0.7]], 1, 2)]
@@ -251,6 +261,8 @@ class Step:
         sample_log_probs: ArrayLike | None = None,
         entropies: ArrayLike | None = None,
         exact_kl: ArrayLike | None = None,
+        teacher_log_probs: ArrayLike | None = None,
+        teacher_divergence: ArrayLike | None = None,
         values: ArrayLike | None = None,
         reward_components: ArrayLike | None = None,
         reward_weights: ArrayLike | None = None,
@@ -269,6 +281,8 @@ class Step:
             ("sample_log_probs", sample_log_probs),
             ("entropies", entropies),
             ("exact_kl", exact_kl),
+            ("teacher_log_probs", teacher_log_probs),
+            ("teacher_divergence", teacher_divergence),
             ("values", values),
         )
         shape, own = _shape_and_type(tokens, mask, sequence_lengths)
@@ -348,9 +362,16 @@ class Step:
 
     def exact_kl_gradient(self) -> Array:
         """d loss/d exact_kl of the whole step, in the shape of its token arrays: it depends on no log-prob."""
+        return self._divergence_gradient(c.step_exact_kl_gradient)
+
+    def teacher_gradient(self) -> Array:
+        """The same of teacher_divergence."""
+        return self._divergence_gradient(c.step_teacher_gradient)
+
+    def _divergence_gradient(self, gradient_of: Any) -> Array:
         gradient = np.empty(self._inputs.shape, self._inputs.dtype)
         work, to = self._work, address(gradient)
-        status = c.step_exact_kl_gradient(to, work.step, 0, self._inputs.n_sequences, work.error_reference)
+        status = gradient_of(to, work.step, 0, self._inputs.n_sequences, work.error_reference)
         if status:
             self._inputs.fail(status, work.error)
         return gradient

@@ -27,6 +27,7 @@ from ._tokenizer import Tokenizer
 
 Play = Callable[[Client, Any], Union[Any, Awaitable[Any]]]
 OnError = Union[str, float]
+_Call = tuple[Callable[[], Any], "asyncio.Future[Any]"]
 
 _END = 5  # REIN_END
 _EVALUATION = 1  # REIN_PURPOSE_EVALUATION
@@ -270,7 +271,7 @@ class Sampler(Protocol):
     def _rollout_source(self, step: int | None, evaluation: bool) -> Source: ...
 
 
-# -------------------------------------------------------------------------------------------------------------- the play
+# ------------------------------------------------------------------------------------------------------------ the play
 
 
 def _json(text: bytes, name: str) -> e.Handle:
@@ -298,7 +299,7 @@ class _Table:
         with source.use():
             self._play = e.opened(_play_open, _play_close, ctypes.byref(options), needs=needs)
         self._thread = ThreadPoolExecutor(1, "rein-rollout")
-        self._calls: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+        self._calls: list[_Call] = []
         self._waiting: dict[int, asyncio.Future[Written]] = {}
         self._work = asyncio.Event()
         self._problem: BaseException | None = None
@@ -352,7 +353,7 @@ class _Table:
 
     # ---- the thread of the library's calls
 
-    def _advance(self, calls: list[tuple[Callable[[], Any], asyncio.Future[Any]]]) -> tuple[list[Any], list[Any]]:
+    def _advance(self, calls: list[_Call]) -> tuple[list[Any], list[Any]]:
         """Runs the calls, then makes a step: the results of the calls, as (future, result, problem), and the turns. A
         step that fails is the problem of the rollout."""
         done: list[Any] = []
@@ -463,7 +464,7 @@ class _Player:
         self._game, self._number = game, number
         self.scenario, self.sample = divmod(number, game.samples)
         self._task: asyncio.Future[Any] | None = None
-        self._clock = _Clock(game.timeout, self._cancel)
+        self._clock = _Clock(game.faults.timeout, self._cancel)
         self._over = False
         self._answers = 0
 
@@ -502,10 +503,11 @@ class _Player:
             except asyncio.CancelledError:
                 if not self._clock.expired:
                     raise
-                await self._failed(TimeoutError(f"the function did not go on within {self._game.timeout:g} seconds"))
+                seconds = self._game.faults.timeout
+                await self._failed(TimeoutError(f"the function did not go on within {seconds:g} seconds"))
             except EpisodeOver:
                 self._game.limits += 1
-                await self._end(self._game.limit_reward, {})
+                await self._end(self._game.faults.limit_reward, {})
             except Exception as problem:
                 await self._failed(problem)
             else:
@@ -516,7 +518,8 @@ class _Player:
 
     def _start(self) -> asyncio.Future[Any]:
         game = self._game
-        seed = hashlib.sha256(f"{game.seed} {game.step} {self.scenario} {self.sample}".encode()).digest()
+        place = f"{game.address} {game.first + self.scenario} {self.sample}"
+        seed = hashlib.sha256(place.encode()).digest()
         create = self._create if game.is_async else self._create_and_wait
         client = Client(create, game.rules.model, self.scenario, self.sample, int.from_bytes(seed[:7], "little"))
         scenario = game.scenarios[self.scenario]
@@ -539,17 +542,17 @@ class _Player:
 
     async def _failed(self, problem: Exception, no_turn: bool = False) -> None:
         game = self._game
-        if game.on_error == "raise":
+        if game.faults.on_error == "raise":
             if hasattr(problem, "add_note"):
                 problem.add_note(f"in the rollout: {self._where()}, after {self._answers} answers of the model")
             raise problem
         if not no_turn:
             game.errors.append((self.scenario, self.sample, problem))
-        if game.on_error == "drop" or no_turn or not self._answers:
+        if game.faults.on_error == "drop" or no_turn or not self._answers:
             game.dropped.add(self._number)
             await game.table.call(functools.partial(game.table.drop, self._number))
         else:
-            await self._end(float(game.on_error), {})
+            await self._end(float(game.faults.on_error), {})
 
 
 def _in_thread(loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> asyncio.Future[Any]:
@@ -586,6 +589,19 @@ def _reward_of(result: Any, where: str) -> tuple[float, Mapping[str, float]]:
         raise TypeError(f"{where}: the function returned {result!r:.80}: {needed}") from None
 
 
+class Faults:
+    """What becomes of an episode whose function fails, is too slow, or does not catch EpisodeOver."""
+
+    def __init__(self, timeout: float | None, on_error: OnError, limit_reward: float) -> None:
+        if timeout is not None and not e.number_of(timeout, "timeout") > 0:
+            raise ValueError(f"timeout is {timeout}: it must be above 0")
+        if isinstance(on_error, str) and on_error not in ("raise", "drop"):
+            raise ValueError(f'on_error is {on_error!r}: "raise", "drop" or a reward is needed')
+        self.timeout = timeout
+        self.on_error = on_error if isinstance(on_error, str) else _finite(on_error, "on_error")
+        self.limit_reward = _finite(limit_reward, "limit_reward")
+
+
 class _Game:
     """A rollout at work."""
 
@@ -593,16 +609,16 @@ class _Game:
     places: asyncio.Semaphore
     loop: asyncio.AbstractEventLoop
 
-    def __init__(self, source: Source, function: Play, scenarios: list[Any], samples: int, rules: Rules) -> None:
-        self.function, self.scenarios, self.samples, self.rules = function, scenarios, samples, rules
-        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
-            getattr(function, "__call__", None)  # noqa: B004: an object whose __call__ is async
-        )
-        self.seed, self.step, self.policy_step = source.seed, source.step, source.policy_step
-        self._tokenizer = source.tokenizer
-        self.timeout: float | None = None
-        self.on_error: OnError = "raise"
-        self.limit_reward = 0.0
+    def __init__(
+        self, source: Source, function: Play, scenarios: list[Any], options: _RolloutOptions, faults: Faults
+    ) -> None:
+        self.function, self.scenarios, self.faults = function, scenarios, faults
+        self.samples, self.first = int(options.samples), int(options.address.prompt)
+        self.rules = Rules(source.name, source.policy.temperature, bool(options.sampling.greedy))
+        call = getattr(type(function), "__call__", None)  # noqa: B004
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(call)
+        self.address = f"{options.sampling.seed} {options.address.purpose} {options.address.step}"
+        self.policy_step, self._tokenizer = source.policy_step, source.tokenizer
         self.limits = 0
         self.errors: list[tuple[int, int, BaseException]] = []
         self.dropped: set[int] = set()
@@ -673,10 +689,11 @@ async def rollout(
     reward. `play` may be async, or a plain function, which runs in a thread of its own and does not await. Up to
     `concurrency` episodes are open at a time, and their turns are sampled in one batch.
 
-    `max_turns`, `max_tokens`: limits of an episode, of all its turns and tokens. At a limit `create` raises EpisodeOver; a function that does not catch it has the reward `limit_reward`. `timeout`:
-    seconds that `play` may take between two answers of the model. `on_error`: what becomes of an episode whose function
-    raises an exception or is too slow: "raise" ends the rollout with it, "drop" leaves the episode out of its group, a
-    number is its reward (if the model wrote something). `Rollout.errors` has the exceptions.
+    `max_turns`, `max_tokens`: limits of an episode, of all its turns and tokens. At a limit `create` raises
+    EpisodeOver; a function that does not catch it has the reward `limit_reward`. `timeout`: seconds that `play` may
+    take between two answers of the model. `on_error`: what becomes of an episode whose function raises an exception or
+    is too slow: "raise" ends the rollout with it, "drop" leaves the episode out of its group, a number is its reward
+    (if the model wrote something). `Rollout.errors` has the exceptions.
 
     Randomness is addressed by (seed, step, first_scenario + the position of the scenario, sample, tokens before): the
     same call gives the same bits, in whatever order the functions go on. `step` None: the step of the run, or the
@@ -685,19 +702,21 @@ async def rollout(
 
     >>> from rein import Policy
     >>> async def play(client, scenario):
-    ...     answer = await client.chat.completions.create(messages=[{"role": "user", "content": scenario}], max_tokens=4)
+    ...     messages = [{"role": "user", "content": scenario}]
+    ...     answer = await client.chat.completions.create(messages=messages, max_tokens=4)
     ...     return float(len(answer.choices[0].message.content))
     >>> policy = Policy("models/sums")
     >>> groups = asyncio.run(rollout(policy, play, ["1+2=", "3+4="], samples=4, chat_format="raw"))
-    >>> len(groups), len(groups[0]), policy.forward_backward(groups, "grpo").max_gap
+    >>> len(groups), len(groups[0]), policy.forward_backward(groups, "reinforce").max_gap
     (2, 4, 0.0)
     """
-    source = policy._rollout_source(step, bool(evaluation))
-    listed = list(scenarios)
     if not callable(play):
         raise TypeError(f"play is {play!r}: a function is needed")
+    listed, places = list(scenarios), e.count_of(concurrency, "concurrency", 1)
     if not listed:
         raise ValueError("scenarios is empty: at least one is needed")
+    faults = Faults(timeout, on_error, limit_reward)
+    source = policy._rollout_source(step, bool(evaluation))
     chat, keep = _chat_of(source, chat_format)
     options = _RolloutOptions(
         n=len(listed),
@@ -720,12 +739,7 @@ async def rollout(
     options.address.purpose = _EVALUATION if evaluation else 0
     options.address.step = 0 if evaluation else source.step
     options.address.prompt = e.count_of(first_scenario, "first_scenario")
-    game = _Game(source, play, listed, samples, Rules(source.name, source.policy.temperature, bool(greedy)))
-    game.seed = int(options.sampling.seed)
-    game.on_error, game.timeout, game.limit_reward = _policy_of(on_error), timeout, _finite(limit_reward, "limit_reward")
-    if timeout is not None and not e.number_of(timeout, "timeout") > 0:
-        raise ValueError(f"timeout is {timeout}: it must be above 0")
-    places = e.count_of(concurrency, "concurrency", 1)
+    game = _Game(source, play, listed, options, faults)
     game.table = _Table(source, options, (chat, keep, source.end_ids))
     return await game.play(places)
 
@@ -735,14 +749,6 @@ def _finite(value: Any, name: str) -> float:
     if not math.isfinite(number):
         raise ValueError(f"{name} is {number}: a finite number is needed")
     return number
-
-
-def _policy_of(on_error: OnError) -> OnError:
-    if isinstance(on_error, str):
-        if on_error not in ("raise", "drop"):
-            raise ValueError(f'on_error is {on_error!r}: "raise", "drop" or a reward is needed')
-        return on_error
-    return _finite(on_error, "on_error")
 
 
 def _chat_of(source: Source, chat_format: str | None) -> tuple[e.Chat, Any]:

@@ -56,7 +56,8 @@ def open_run(
     >>> import asyncio, tempfile
     >>> from rein import rollout
     >>> async def play(client, scenario):
-    ...     answer = await client.chat.completions.create(messages=[{"role": "user", "content": scenario}], max_tokens=4)
+    ...     messages = [{"role": "user", "content": scenario}]
+    ...     answer = await client.chat.completions.create(messages=messages, max_tokens=4)
     ...     return float(len(answer.choices[0].message.content))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     with open_run(folder + "/run", model="models/sums", preset="grpo", chat_format="raw") as run:
@@ -71,8 +72,9 @@ def open_run(
 
 
 class Session:
-    """A run that rein.open_run opened: `rein.rollout` samples from its newest policy, and `train` makes a step. One call
-    at a time; other threads wait. It is closed by close(), or at the end of a `with`.
+    """A run that rein.open_run opened: `rein.rollout` samples from its newest policy, and `train` makes a step.
+
+    One call at a time; other threads wait. It is closed by close(), or at the end of a `with`.
 
     >>> import tempfile
     >>> from rein import open_run

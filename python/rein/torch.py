@@ -185,8 +185,9 @@ def _compiled_policy_loss(
     threads: int,
     return_metrics: bool,
 ) -> Any:
-    # A rein.Options has no text; the operator has no gradient of an exact KL.
-    if not (preset is None or isinstance(preset, (str, dict))) or arrays["exact_kl"] is not None:
+    # A rein.Options has no text; the operator has no gradient of a divergence over the whole vocabulary.
+    divergence = arrays["exact_kl"] is not None or arrays["teacher_divergence"] is not None
+    if not (preset is None or isinstance(preset, (str, dict))) or divergence:
         outside: Any = torch.compiler.disable(policy_loss)  # type: ignore[no-untyped-call]
         rest = {"threads": threads, "return_metrics": return_metrics, **options}
         return outside(log_probs, preset=preset, entropies=entropies, **arrays, **rest)
@@ -214,6 +215,8 @@ def policy_loss(
     sample_log_probs: ArrayLike | None = None,
     entropies: ArrayLike | None = None,
     exact_kl: ArrayLike | None = None,
+    teacher_log_probs: ArrayLike | None = None,
+    teacher_divergence: ArrayLike | None = None,
     values: ArrayLike | None = None,
     reward_components: ArrayLike | None = None,
     reward_weights: ArrayLike | None = None,
@@ -225,8 +228,8 @@ def policy_loss(
     threads: int = 0,
     **options: Any,
 ) -> Any:
-    """The policy loss as a scalar tensor, differentiable in `log_probs`, `entropies` and `exact_kl`; with
-    `return_metrics` the pair (loss, metrics).
+    """The policy loss as a scalar tensor, differentiable in `log_probs`, `entropies`, `exact_kl` and
+    `teacher_divergence`; with `return_metrics` the pair (loss, metrics).
 
     `log_probs` [B, T] with `mask` [B, T], or [tokens] with `sequence_lengths` [B]; everything else as in
     `rein.policy_loss`, as tensors or as arrays. `old_log_probs` None means on-policy: log_probs.detach(). Under
@@ -251,6 +254,8 @@ def policy_loss(
             "ref_log_probs": ref_log_probs,
             "sample_log_probs": sample_log_probs,
             "exact_kl": exact_kl,
+            "teacher_log_probs": teacher_log_probs,
+            "teacher_divergence": teacher_divergence,
             "values": values,
             "reward_components": reward_components,
             "reward_weights": reward_weights,
@@ -271,6 +276,8 @@ def policy_loss(
         ("sample_log_probs", _array(sample_log_probs, dtype)),
         ("entropies", _array(entropies, dtype)),
         ("exact_kl", _array(exact_kl, dtype)),
+        ("teacher_log_probs", _array(teacher_log_probs, dtype)),
+        ("teacher_divergence", _array(teacher_divergence, dtype)),
         ("values", _array(values, dtype)),
     )
     inputs = make_inputs(
@@ -294,8 +301,10 @@ def policy_loss(
     gradient = np.empty(inputs.shape, inputs.dtype) if _wants_gradient(log_probs) else None
     of_entropies = np.empty(inputs.shape, inputs.dtype) if _wants_gradient(entropies) else None
     of_exact_kl = np.empty(inputs.shape, inputs.dtype) if _wants_gradient(exact_kl) else None
-    raw = _policy.run_step(inputs, (gradient, of_entropies, None), threads, of_exact_kl)
-    loss = _known(raw.loss, dtype, ((log_probs, gradient), (entropies, of_entropies), (exact_kl, of_exact_kl)))
+    of_teacher = np.empty(inputs.shape, inputs.dtype) if _wants_gradient(teacher_divergence) else None
+    raw = _policy.run_step(inputs, (gradient, of_entropies, None), threads, of_exact_kl, of_teacher)
+    known = ((log_probs, gradient), (entropies, of_entropies), (exact_kl, of_exact_kl), (teacher_divergence, of_teacher))
+    loss = _known(raw.loss, dtype, known)
     if not return_metrics:
         return loss
     return loss, _policy.PolicyLoss(raw, inputs.source != PER_SEQUENCE).metrics
@@ -315,8 +324,9 @@ class Step:
     """
 
     def __init__(self, preset: Preset, old_log_probs: ArrayLike | None = None, **arguments: Any) -> None:
-        if _wants_gradient(arguments.get("exact_kl")):
-            raise ValueError("exact_kl requires a gradient, which a Step does not give: rein.torch.policy_loss does")
+        for name in ("exact_kl", "teacher_divergence"):
+            if _wants_gradient(arguments.get(name)):
+                raise ValueError(f"{name} requires a gradient, which a Step does not give: rein.torch.policy_loss does")
         arrays = {name: _array(value) for name, value in arguments.items()}
         self._step = _policy.Step(preset, _array(old_log_probs), **arrays)
         self._dtype = torch.float32 if self._step.dtype == FLOAT32 else torch.float64

@@ -130,10 +130,21 @@ static rein_status estimate_critic(size_t *bytes, const rein_settings *s, size_t
     if (!same) status = rein_settings_set(own, "model", s->critic, err);
     if (!status) status = rein_settings_set(own, "quantize", same ? s->quantize : "", err);
     if (!status) status = rein_settings_set(own, "critic", "", err);
+    if (!status) status = rein_settings_set(own, "teacher", "", err);
     if (!status) status = rein_options_init(&own->objective, NULL, err); /* a critic has no reference */
     if (!status) status = rein_memory_estimate(&use, own, REIN_MEMORY_TRAINING, prompt_tokens, err);
     if (!status) *bytes = use.gradients + use.optimizer + use.activations + (same && !s->full ? 0 : use.weights);
     rein_settings_free(own);
+    return status;
+}
+
+/* The weights of a teacher. Beside the policy it has the activations of one layer at a time. */
+static rein_status add_teacher(rein_memory_use *use, const rein_settings *s, const rein_exec *exec, rein_error *err) {
+    rein_outline o = {0};
+    const rein_status status = rein_outline_open(&o, s->teacher, NULL, NULL, 0, exec, err);
+    if (!status) use->reference += o.vectors + o.packed;
+    if (!status) add_up(use);
+    rein_outline_close(&o);
     return status;
 }
 
@@ -162,6 +173,7 @@ rein_status rein_memory_estimate(rein_memory_use *use, const rein_settings *s, r
         if (!status) *use = u;
     }
     rein_outline_close(&o);
+    if (!status && *s->teacher) status = add_teacher(use, s, &exec, err);
     free(text);
     return status;
 }

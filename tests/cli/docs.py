@@ -2,7 +2,7 @@
 commands, options and links exist. Ends with 'N passed, N failed'.
 
 The blocks of a page run one after the other in a directory of their own, which looks like the project's: models/, examples/ and tests/
-are there, MODEL is the shipped model, my-run and other-run are short runs of it (unless the page makes my-run itself), problems.jsonl,
+are there, MODEL is the shipped model, CHAT_MODEL the same with a chat template, my-run and other-run are short runs of it (unless the page makes my-run itself), problems.jsonl,
 examples.jsonl, pairs.jsonl and groups.jsonl are small files. `rein run` makes two small steps whatever the page asks for, and `make`
 only checks that the Makefile has the target. Python blocks are run by tests/python/test_pages.py."""
 
@@ -19,6 +19,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 from documentation import ROOT, pages, read, same_output  # noqa: E402
+from serving import make_model  # noqa: E402
 
 STORIES = ROOT.parent / "shared/models/stories260K"
 KNOWN = {"sh", "c", "python", "json", "jsonl", "yaml", "text", "cff"}
@@ -122,6 +123,8 @@ class Place:
 
     def make_files(self):
         (self.given / "MODEL").symlink_to(ROOT / "models/sums")
+        make_model(self.top)
+        (self.given / "CHAT_MODEL").symlink_to(self.top / "chatty")
         if self.has_stories:
             (self.given / "stories260K").symlink_to(STORIES)
         else:

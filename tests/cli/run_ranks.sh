@@ -83,6 +83,17 @@ does "dpo resumed on 2" ranks 2 dpo dpo-1 --num-train-epochs 2
 does "dpo resumed on 1" ranks 1 dpo dpo-3 --num-train-epochs 2
 same "dpo, resumed" dpo-1 dpo-3
 
+# A teacher: on given data and own samples, and beside a reward.
+for n in 1 3; do
+    does "distill on $n" ranks "$n" distill "distill-$n" --model fresh --teacher "$sums" --data examples.jsonl --divergence jsd --lambda 0.5 \
+        --max-new-tokens 12 --batch-size 6 --max-steps 4 --learning-rate 0.01 --threads 1
+done
+same "distill" distill-1 distill-3
+for divergence in sampled reverse; do
+    compare "teacher-$divergence" 3 "${small[@]}" --learning-rate 0.02 --eval-prompts 0 --steps 2 --preset grpo --teacher "$sums" --teacher-coef 1 \
+        --divergence "$divergence"
+done
+
 # The instruction set of one rank.
 does "another instruction set" mpirun -n 1 -x REIN_KERNEL=ref rein run kernel "${rich[@]}" : -n 1 rein run kernel "${rich[@]}"
 same "another instruction set" rich-1 kernel

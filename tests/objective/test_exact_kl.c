@@ -99,9 +99,12 @@ static void gradient_of(double *gradient, const world *w, size_t y, const rein_o
                               .old_log_probs = old,
                               .ref_log_probs = ref,
                               .exact_kl = rein_uses_exact_kl(o) ? kl : NULL,
+                              .teacher_log_probs = rein_teacher_in_advantage(o) ? ref : NULL, /* the reference as a teacher */
+                              .teacher_divergence = rein_teacher_in_loss(o) ? kl : NULL,
                               .rewards = &reward};
     if (rein_policy_loss(&loss, g, NULL, NULL, &batch, o, NULL, &err) || rein_policy_loss_exact_kl_gradient(k, &batch, o, &err))
         fail_msg("%s", err.message);
+    if (rein_teacher_in_loss(o) && rein_policy_loss_teacher_gradient(k, &batch, o, &err)) fail_msg("%s", err.message);
     memset(gradient, 0, SIZE * sizeof *gradient);
     for (size_t t = 0; t < LENGTH; t++)
         for (size_t a = 0, b = beginning_of(y, t); a < TOKENS; a++) {
@@ -180,6 +183,21 @@ static void one_part_alone_is_not(void **state) {
         WRONG);
 }
 
+/* A sampled divergence from a teacher estimates the reverse KL: of each token, or with a discount of 1 of the whole sequence. */
+static void a_sampled_teacher_is_an_estimate(void **state) {
+    const world on = world_of(0);
+    const moments whole = moments_of(&on, REINFORCE "teacher_coef=1 teacher_discount=1"),
+                  each = moments_of(&on, REINFORCE "teacher_coef=1"),
+                  reverse = moments_of(&on, REINFORCE "teacher_coef=1 divergence=reverse"),
+                  exact = moments_of(&on, REINFORCE "kl_loss_coef=1 kl_estimator=exact");
+    (void)state;
+    assert_true(whole.bias < EXACT);
+    assert_true(each.bias > WRONG && fabs(each.bias - reverse.bias) < EXACT); /* both are E Σ ∇KL_t */
+    assert_true(reverse.deviation < each.deviation);
+    assert_true(fabs(reverse.bias - exact.bias) < EXACT && fabs(reverse.deviation - exact.deviation) < EXACT);
+    assert_true(moments_of(&on, REINFORCE "teacher_coef=1 teacher_discount=0.5").bias > WRONG);
+}
+
 /* The variance of one sample. docs/kl.md has the numbers. */
 static void the_variance_is_below_that_of_the_estimators(void **state) {
     static const char *const others[] = {REINFORCE "kl_reward_coef=1", REINFORCE "kl_loss_coef=1 kl_estimator=k1",
@@ -241,6 +259,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_truth_is_a_gradient),
         cmocka_unit_test(both_parts_are_exact_on_policy),
+        cmocka_unit_test(a_sampled_teacher_is_an_estimate),
         cmocka_unit_test(one_part_alone_is_not),
         cmocka_unit_test(the_variance_is_below_that_of_the_estimators),
         cmocka_unit_test(mistakes),

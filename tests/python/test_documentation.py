@@ -10,7 +10,21 @@ import rein
 
 
 @pytest.mark.parametrize(
-    "name", ["", "_options", "_operations", "_policy", "_groups", "_model", "_run", "_tokenizer", "_train", "torch"]
+    "name",
+    [
+        "",
+        "_options",
+        "_operations",
+        "_policy",
+        "_groups",
+        "_model",
+        "_rollout",
+        "_run",
+        "_session",
+        "_tokenizer",
+        "_train",
+        "torch",
+    ],
 )
 def test_docstrings(name, monkeypatch):
     monkeypatch.chdir(Path(__file__).parents[2])  # the models that they open are fixtures of the tests
@@ -23,6 +37,7 @@ def test_docstrings(name, monkeypatch):
 
 # Results and exceptions: what makes them has the example.
 NO_EXAMPLE = {"Explanation", "KlBias", "Pass", "PolicyLoss", "Sample"}
+NO_EXAMPLE |= {"ChatCompletion", "Client", "Episode", "EpisodeOver", "Rollout"}
 NO_EXAMPLE |= {"Evaluation", "HtmlReport", "Run", "StepReport"}
 NO_EXAMPLE |= {"ArgumentError", "FileError", "OutOfMemoryError", "ResultError"}
 

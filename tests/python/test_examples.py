@@ -35,6 +35,18 @@ def test_a_custom_loop_learns():
     assert float(rewards[0]) < 0.5 and float(rewards[-1]) > 0.8
 
 
+def test_an_agent_resumes(tmp_path):
+    program = str(ROOT / "examples/environments/guess_function.py")
+
+    def steps(n):
+        command = [sys.executable, program, str(ROOT / "models/sums"), str(tmp_path / "run"), str(n)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+        assert done.returncode == 0, done.stderr
+        return re.findall(r"step +(\d+)   reward [\d.]+   found [\d.]+", done.stdout)
+
+    assert (steps(2), steps(3)) == (["1", "2"], ["3"])
+
+
 def test_the_readme():
     pytest.importorskip("torch")
     block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]

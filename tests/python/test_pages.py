@@ -4,6 +4,7 @@ tracker) is given here.
 README.md's block is in test_examples.py. A block with the note "not run" names what runs it instead."""
 
 import ast
+import asyncio
 import json
 import re
 import subprocess
@@ -68,6 +69,7 @@ def shortened(text):
     """The same with fewer steps and tokens; `...` stands for what the reader adds."""
     text = text.replace(", ...]", ', {"prompt": "What is 1 + 1?", "answer": "2"}]').replace("range(100)", "range(2)")
     text = re.sub(r"max_tokens=\d+", "max_tokens=12", text)
+    text = text.replace("run.step < 20", "run.step < 2")
     return text.replace("steps=20", "steps=2, prompts=1, samples=2, eval_prompts=1, held_out=0.5")
 
 
@@ -183,3 +185,15 @@ def test_a_task_program(tmp_path):
         [sys.executable, program], input="".join(line + "\n" for line in asked), capture_output=True, text=True
     )
     assert done.stdout.splitlines() == [text for kind, text in exchange if kind == "<"] and len(asked) == 3
+
+
+def test_a_rollout_of_the_reader(place):
+    names = run(block_with("async def episodes("), given())
+    policy = rein.Policy("chatty")
+    groups = asyncio.run(names["episodes"](policy))
+    assert [len(group) for group in groups] == [8, 8] and policy.forward_backward(groups, "reinforce").max_gap == 0
+
+
+def test_an_agent(place, capsys):
+    run(block_with("await rein.rollout(run, play, [1, 2, 3]"), given())
+    assert len(capsys.readouterr().out.splitlines()) == 3

@@ -366,6 +366,31 @@ def test_an_argument_that_is_misspelt():
         rein.policy_loss("grpo", log_probs, rewards=[1, 0], epsilom=0.1)
 
 
+def test_teacher():
+    arrays = dict(log_probs=[[-0.5, -1.0], [-2.0, -0.7]], old_log_probs=[[-0.5, -1.0], [-2.0, -0.7]])
+    given = dict(mask=[[1, 1], [1, 0]], rewards=[0, 0])
+    options = dict(surrogate="clip", teacher_coef=2.0, divergence="jsd")
+    divergence = [[0.5, 0.25], [0.125, np.nan]]
+    result = rein.policy_loss(options, **arrays, **given, teacher_divergence=divergence)
+    assert result.metrics["teacher_divergence"] == pytest.approx((0.5 + 0.25 + 0.125) / 3)
+    assert result.loss == pytest.approx(2 * (0.5 + 0.25 + 0.125) / 3)
+    np.testing.assert_allclose(result.grad_teacher_divergence, [[2 / 3, 2 / 3], [2 / 3, 0]], rtol=1e-15)
+    step = rein.Step(options, arrays["old_log_probs"], **given, teacher_divergence=divergence)
+    np.testing.assert_array_equal(step.teacher_gradient(), result.grad_teacher_divergence)
+    sampled = rein.policy_loss(
+        dict(surrogate="clip", teacher_coef=2.0, teacher_discount=0.5),
+        **arrays,
+        **given,
+        teacher_log_probs=[[-0.7, -1.5], [-1.0, np.nan]],
+        return_advantages=True,
+    )
+    np.testing.assert_allclose(sampled.advantages, [[-2 * (0.2 + 0.5 * 0.5), -2 * 0.5], [2, 0]], atol=1e-15)
+    with pytest.raises(ValueError, match="teacher_divergence is missing"):
+        rein.policy_loss(options, **arrays, **given)
+    with pytest.raises(ValueError, match="teacher_log_probs has no effect"):
+        rein.policy_loss(options, **arrays, **given, teacher_divergence=divergence, teacher_log_probs=divergence)
+
+
 def test_exact_kl():
     arrays = dict(log_probs=[[-0.5, -1.0], [-2.0, -0.7]], old_log_probs=[[-0.5, -1.0], [-2.0, -0.7]])
     given = dict(exact_kl=[[0.5, 0.25], [0.125, np.nan]], mask=[[1, 1], [1, 0]], rewards=[0, 0])

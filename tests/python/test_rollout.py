@@ -1,4 +1,5 @@
-"""rein.rollout and rein.open_run: episodes of several turns that a Python function plays, and runs that train on them."""
+"""rein.rollout and rein.open_run: episodes of several turns that a Python function plays, and runs that train on
+them."""
 
 import asyncio
 import json
@@ -87,9 +88,9 @@ def test_groups_train_without_a_gap(policy):
         assert np.isnan(history.log_probs[~history.mask]).all()
     passed = policy.forward_backward(groups, "reinforce")
     assert passed.max_gap == 0
-    found = policy.log_probs([history.ids for one in several for history in one.histories])
-    for one, own in zip([h for one in several for h in one.histories], found):
-        assert same(one.log_probs[one.mask], own[one.mask])
+    histories = [history for one in several for history in one.histories]
+    for history, own in zip(histories, policy.log_probs([history.ids for history in histories])):
+        assert same(history.log_probs[history.mask], own[history.mask])
 
 
 def test_the_order_and_the_number_of_episodes_at_a_time_change_no_bit(policy):
@@ -398,7 +399,7 @@ def with_template(directory, template):
 
 
 def test_tools(tmp_path):
-    """A model that learned to call a tool: the call arrives as an object, and the tool's answer goes on with its turn."""
+    """A model that learned to call a tool: the call is an object, and the tool's answer continues its history."""
     policy = rein.Policy(with_template(tmp_path / "chatty", TEMPLATE), lora_rank=16)
     prompt = policy.tokenizer.apply_chat_template([say("go")], tools=TOOLS)
     response = [*policy.tokenizer.encode(CALL, add_special=False), *policy.end_ids[:1]]
@@ -500,6 +501,11 @@ for line in sys.stdin:
 """
 
 
+def written(run):
+    lines = (run / "trajectories/train/0002.jsonl").read_text().splitlines()
+    return [trajectory for line in lines for trajectory in json.loads(line)["trajectories"]]
+
+
 def test_a_function_and_an_environment_train_the_same_policy(tmp_path):
     """The same game as a program (rein.run) and as a function: the same tokens, rewards and weights."""
     (tmp_path / "env.py").write_text(ENVIRONMENT)
@@ -510,12 +516,9 @@ def test_a_function_and_an_environment_train_the_same_policy(tmp_path):
         while run.step < 2:
             run.train(asyncio.run(rein.rollout(run, guess, [2] * 8, samples=8, max_tokens=24)))
         assert weights(Path(run.checkpoint)) == weights(Path(made.checkpoint))
+    first, second = (written(tmp_path / name) for name in ("environment", "function"))
     for name in ("prompt_ids", "response_ids", "logprobs", "mask", "reward", "messages"):
-        pair = [
-            [t[name] for line in open(tmp_path / one / "trajectories/train/0002.jsonl") for t in json.loads(line)["trajectories"]]
-            for one in ("environment", "function")
-        ]
-        assert pair[0] == pair[1], name
+        assert [t[name] for t in first] == [t[name] for t in second], name
     assert made.step == 2
 
 

@@ -6,6 +6,9 @@ const UNLIKELY = 7; // and from here on the full one
 
 /* ---- a token of an answer */
 
+/* A probability, also a small one. */
+const chance = (logprob) => (logprob > Math.log(0.001) ? percent(Math.exp(logprob)) : `${number(100 * Math.exp(logprob), 2)}${THIN}%`);
+
 const shownToken = (text) => (text === "" ? "the end" : JSON.stringify(text));
 
 function sampledToken({ text, logprob, others }) {
@@ -16,8 +19,8 @@ function sampledToken({ text, logprob, others }) {
     span.classList.add("down");
     span.style.setProperty("--a", (MOST_ALPHA * Math.min(1, Math.sqrt(-logprob / UNLIKELY))).toFixed(3));
   }
-  const lines = [`${shownToken(text)}: log-prob ${number(logprob, 4)}, probability ${percent(Math.exp(logprob))}`];
-  for (const o of others.filter((other) => other.text !== text).slice(0, 4)) lines.push(`${percent(Math.exp(o.logprob))} ${shownToken(o.text)}`);
+  const lines = [`${shownToken(text)}: log-prob ${number(logprob, 4)}, probability ${chance(logprob)}`];
+  for (const o of others.filter((other) => other.text !== text).slice(0, 4)) lines.push(`${chance(o.logprob)} ${shownToken(o.text)}`);
   TIPS.set(span, lines);
   return span;
 }
@@ -106,7 +109,7 @@ class Side {
       const seconds = (performance.now() - began) / 1000;
       const how = { stop: "ended by itself", length: "cut at the limit", tool_calls: "a tool call" }[sums.finish] ?? "";
       this.answer = { place, about, ids, model: sums.model, temperature: body.temperature };
-      about.textContent = [many(sums.n, "token"), how, sums.n && `log-prob ${number(sums.logprob, 4)} in all`, sums.n && `${number(sums.n / seconds, 3)} tokens/s`, sums.model].filter(Boolean).join(" · ");
+      about.textContent = [sums.model, many(sums.n, "token"), how, sums.n && `${number(sums.n / seconds, 3)} tokens/s`, sums.n && `log-prob of it all ${number(sums.logprob, 4)}`].filter(Boolean).join(" · ");
     } catch (failure) {
       about.className = "about wrong";
       about.textContent = failure.name === "AbortError" ? "stopped" : failure.message;
@@ -128,9 +131,9 @@ async function judge(answer, model) {
   const found = logprobs.token_logprobs.slice(-ids.length);
   [...answer.place.children].forEach((span, i) => {
     const [first, ...rest] = TIPS.get(span);
-    TIPS.set(span, [first, `${model}: log-prob ${number(found[i], 4)}, probability ${percent(Math.exp(found[i]))}`, ...rest]);
+    TIPS.set(span, [first, `${model}: log-prob ${number(found[i], 4)}, probability ${chance(found[i])}`, ...rest]);
   });
-  answer.about.append(` · ${number(found.reduce((a, b) => a + b, 0), 4)} under ${model}`);
+  answer.about.append(`, under ${model} ${number(found.reduce((a, b) => a + b, 0), 4)}`);
 }
 
 /* After both have answered. What fails here is not missed: the answers are there. */

@@ -115,7 +115,7 @@ function showRun() {
 
 const JOBS = new Map();
 const HAS_ENDED = ["done", "failed", "cancelled"];
-const JOB_METRICS = [["reward", "reward"], ["loss", "loss"], ["kl", "KL"], ["grad_norm", "gradient norm"], ["num_tokens", "tokens"]];
+const JOB_METRICS = [["reward", "reward"], ["loss", "loss"], ["kl", "KL"], ["entropy", "entropy"], ["grad_norm", "gradient norm"]];
 
 function cancel(job, button) {
   button.disabled = true;

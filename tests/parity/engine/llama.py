@@ -30,7 +30,7 @@ def opened(path, tokens):
 def put_adapter(model, context, path):
     adapter = llama_cpp.llama_adapter_lora_init(model, str(path).encode())
     assert adapter, f"llama.cpp does not load {path}"
-    adapters = (ctypes.c_void_p * 1)(adapter)
+    adapters = (ctypes.c_void_p * 1)(ctypes.cast(adapter, ctypes.c_void_p))
     scales = (ctypes.c_float * 1)(1.0)
     kind = llama_cpp.llama_set_adapters_lora.argtypes[1]
     assert llama_cpp.llama_set_adapters_lora(context, ctypes.cast(adapters, kind), 1, scales) == 0

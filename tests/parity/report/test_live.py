@@ -166,6 +166,31 @@ def test_curves_grow_while_it_trains(browser, folder):
         is_fine(browser, served)
 
 
+def test_a_run_that_another_process_trains(browser, folder):
+    shutil.rmtree(folder / "elsewhere", ignore_errors=True)
+    shape = "--task sums --preset rloo --prompts 2 --samples 4 --max-tokens 16 --eval-prompts 4 --eval-steps 5 --steps 400".split()
+    trains = subprocess.Popen([REIN, "run", "elsewhere", "--model", "chatty", *shape], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        while not (folder / "elsewhere/checkpoints/0001/MANIFEST").exists() and trains.poll() is None:
+            time.sleep(0.05)
+        with Served(folder, "elsewhere") as served:
+            browser.open(served.url)
+            browser.wait(READY)
+            assert "This server does not train" in text_of(browser, "#queue")
+            step = "Number(document.querySelector('figure.card .now').innerText.match(/step (\\d+)/)?.[1])"
+            browser.wait(f"{step} > 0")
+            before = browser.evaluate(step)
+            browser.wait(f"{step} > {before + 2}")
+            pick = "document.querySelectorAll('.seat select')[1]"
+            browser.wait(f"/@[1-9]/.test({pick}.value)")  # the newest checkpoint, not the one of the start
+            say(browser, "Q:1 + 1 =")
+            browser.wait(f"{ANSWERS} === 2")
+            is_fine(browser, served)
+    finally:
+        trains.terminate()
+        trains.wait()
+
+
 def test_a_chosen_step_and_a_zoom_stay(browser, folder):
     shutil.rmtree(folder / "stays", ignore_errors=True)
     with Served(folder, "stays", "--model", "chatty", "--preset", "grpo", "--learning-rate", "1e-3") as served:
