@@ -368,7 +368,7 @@ def test_an_answer_can_be_stopped(browser, folder):
         is_fine(browser, served)
 
 
-# ------------------------------------------------------------------------------------------------------ everything else
+# --------------------------------------------------------------------------------------------- everything else
 
 
 def test_a_key(browser, folder):
