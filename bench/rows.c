@@ -64,6 +64,9 @@ static const bench_row ROWS[] = {
 
     {"rl step sums", "s", "32 prompts × 8 responses: sample, reward, train", bench_rl_sums, .rounds = 5},
     {"rl step smollm", "s", "the same, prompts of 32, responses of 16 tokens", bench_rl_smollm, .rounds = 2, SMOLLM},
+    {"dpo step smollm", "s", "8 pairs, prompts of 64, answers of 32, LoRA r 8", bench_dpo, .rounds = 3, SMOLLM},
+    {"reward step smollm", "s", "the same pairs, a reward model with LoRA r 8", bench_reward, .rounds = 3, SMOLLM},
+    {"share exact kl", "%", "an RL step with the exact KL to k3; goal: 135", bench_exact_kl, .rounds = 3, SMOLLM, .limit = 135},
     {"share reference", "%", "of a step outside its passes; goal: 25", bench_reference, .rounds = 4, SMALL, .lora = 1, .limit = 25},
     {"share reference full", "%", "the same where all weights train", bench_reference, .rounds = 4, SMALL, .limit = 25},
     {"share window", "%", "time a token at 4,096 to that at 512; goal: 130", bench_window, .rounds = 3, WINDOWS, .limit = 130},
