@@ -55,6 +55,23 @@ def test_a_run_is_that_of_the_command_line(tmp_path):
     assert ours.step == 2 and ours.first.step == 0 and ours.last.step == 2 and len(ours.history) == 2
 
 
+def test_online_preferences(tmp_path):
+    """A run trains on pairs of its own responses; one step on the groups that it recorded is its first step."""
+    settings = {**SMALL, "preset": "online-dpo", "prompts": 8, "samples": 4, "max_tokens": 40, "eval_prompts": 0}
+    run = rein.run(tmp_path / "run", task="sums", preference_loss="ipo_sum", beta=0.2, **settings)
+    first = run.history[0]
+    assert first["pairs"] + first["pairs/ties"] == 8 and first["pairs"] > 0 and first["rewards/margins"] == 0
+    assert first["loss"] == pytest.approx((1 / 0.4) ** 2, rel=1e-12)
+    same = {name: settings[name] for name in ("model", "preset", "learning_rate", "threads")}
+    groups = tmp_path / "run/trajectories/train/0001.jsonl"
+    step = rein.train(tmp_path / "again", groups, preference_loss="ipo_sum", beta=0.2, **same)
+    assert step["loss"] == first["loss"] and step["pairs"] == first["pairs"]
+    theirs = Path(step["checkpoint"], "adapter_model.safetensors").read_bytes()
+    assert theirs == (tmp_path / "run/checkpoints/0001/adapter_model.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="advantage has no effect: preference_loss replaces the objective"):
+        rein.run(tmp_path / "wrong", task="sums", advantage="group-mean", **settings)
+
+
 def test_a_run_resumes_bit_for_bit(tmp_path):
     whole = rein.run(tmp_path / "whole", task=EXAMPLES, reward=digits, **SMALL)
     rein.run(tmp_path / "parts", task=EXAMPLES, reward=digits, **{**SMALL, "steps": 1})
