@@ -82,6 +82,9 @@ void *bench_get(size_t bytes);
 
 double bench_now(void);
 
+/* CPU time of all threads of this process: on a busy machine it says more than the clock. */
+double bench_cpu_seconds(void);
+
 /* From now on an interrupt ends the process that the program waits for, and is remembered. */
 void bench_catch_interrupts(void);
 int bench_interrupted(void);
@@ -115,7 +118,8 @@ double bench_head_weights(const bench_shape *shape);
 
 bench_work bench_machine, bench_policy_loss, bench_budget_loss, bench_rlhf_update, bench_start;
 bench_work bench_train, bench_head_row, bench_window, bench_decode, bench_prefill;
-bench_work bench_rl_sums, bench_rl_smollm, bench_reference, bench_sharing;
+bench_work bench_rl_sums, bench_rl_smollm, bench_exact_kl, bench_reference, bench_sharing;
+bench_work bench_dpo, bench_reward;
 
 /* ------------------------------------------------------------------------------------------------------------------------ peers */
 

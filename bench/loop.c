@@ -129,7 +129,7 @@ static void sample(batch *b, const rein_policy *policy, rein_activation_cache *c
     rein_error err = {0};
     size_t number, n;
     bench_must(rein_generator_open(&generator, policy, NULL, &options, &err), &err);
-    for (size_t g = 0; g < GROUPS; g++) {
+    for (size_t g = 0; g < b->groups.n; g++) {
         for (size_t i = 0; i < RESPONSES; i++)
             for (size_t k = 0; k < PROMPT; k++)
                 b->ids[g * RESPONSES + i][k] = (int32_t)((round * 4099 + g * 131 + k * 17) % (size_t)vocabulary);
@@ -155,12 +155,23 @@ static void sample(batch *b, const rein_policy *policy, rein_activation_cache *c
 }
 
 static void reward(batch *b, int64_t step) { /* the share of even tokens */
-    for (size_t i = 0; i < GROUPS * RESPONSES; i++) {
+    for (size_t i = 0; i < b->groups.n * RESPONSES; i++) {
         double even = 0;
         for (size_t k = PROMPT; k < PROMPT + NEW; k++) even += b->ids[i][k] % 2 == 0;
         b->trajectories[i].reward = even / NEW;
         b->trajectories[i].policy_step = step;
     }
+}
+
+/* One step, from prompts to a changed policy: its seconds. */
+static double rl_step(rein_session_report *report, rein_session *session, batch *b, const bench_job *job, uint64_t round,
+                      int vocabulary) {
+    const double start = bench_now();
+    const rein_policy policy = rein_session_policy(session);
+    sample(b, &policy, rein_session_activation_cache(session), job, round, vocabulary);
+    reward(b, rein_session_step(session));
+    train(report, session, b, bench_now() - start);
+    return bench_now() - start;
 }
 
 void bench_rl_smollm(bench_figures *figures, const bench_row *row, const bench_job *job) {
@@ -177,15 +188,43 @@ void bench_rl_smollm(bench_figures *figures, const bench_row *row, const bench_j
     batch *b = make_batch(GROUPS, PROMPT, NEW, vocabulary);
     figures->value = INFINITY;
     for (uint64_t i = 0; i < job->rounds; i++) {
-        const double start = bench_now();
-        const rein_policy policy = rein_session_policy(session);
-        sample(b, &policy, rein_session_activation_cache(session), job, i, vocabulary);
-        reward(b, rein_session_step(session));
-        train(&report, session, b, bench_now() - start);
-        take_step(figures, bench_now() - start, &report);
+        const double seconds = rl_step(&report, session, b, job, i, vocabulary);
+        take_step(figures, seconds, &report);
     }
     rein_session_close(session);
     rein_settings_free(settings);
+}
+
+enum { FEW = 4 };
+
+/* The same with 4 prompts, in turn with the exact KL and with k3: the shortest step of each counts. */
+void bench_exact_kl(bench_figures *figures, const bench_row *row, const bench_job *job) {
+    static const char *const estimators[] = {"k3", "exact"};
+    char model[4096], run[4096];
+    rein_session *sessions[2];
+    rein_session_report report;
+    rein_error err = {0};
+    double best[2] = {INFINITY, INFINITY}, cpu[2] = {INFINITY, INFINITY};
+    bench_model(model, sizeof model, row->shape, 0, job);
+    for (int k = 0; k < 2; k++) {
+        rein_settings *settings = settings_for(model, 1);
+        set(settings, "save_steps", "1000000");
+        set(settings, "kl_estimator", estimators[k]);
+        run_place(run, sizeof run, job);
+        bench_must(rein_session_open(&sessions[k], run, settings, &err), &err);
+        rein_settings_free(settings);
+    }
+    batch *b = make_batch(FEW, PROMPT, NEW, row->shape->vocabulary);
+    for (uint64_t i = 0; i < job->rounds; i++)
+        for (int k = 0; k < 2; k++) {
+            const double before = bench_cpu_seconds();
+            best[k] = fmin(best[k], rl_step(&report, sessions[k], b, job, i, row->shape->vocabulary));
+            cpu[k] = fmin(cpu[k], bench_cpu_seconds() - before);
+        }
+    figures->value = 100 * best[1] / best[0];
+    snprintf(figures->split, sizeof figures->split, "k3 %.2f, exact %.2f s; CPU time %.2f, %.2f s, %.0f %%", best[0], best[1],
+             cpu[0], cpu[1], 100 * cpu[1] / cpu[0]);
+    for (int k = 0; k < 2; k++) rein_session_close(sessions[k]);
 }
 
 /* ------------------------------------------------------------------------------------------------------- what is not the passes */

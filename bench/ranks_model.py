@@ -16,7 +16,7 @@ import sys
 from pathlib import Path
 
 STRETCH, PIECE = 1 << 16, 1 << 20  # floats of a sum to each rank, bytes of a part: src/train/trainer_gradient.c, src/dist/ranks.h
-CHUNKS, SMALLEST_CHUNK = 512, 16384  # of the optimizer: src/train/adamw.c
+CHUNKS, SMALLEST_CHUNK, AUDITED = 512, 16384, 16384  # of the optimizer: src/train/adamw.c
 BYTES_A_TOKEN = 22  # of a trajectory: id, mask, log-prob, end in the text, its text; measured, with 16 tokens a response
 
 
@@ -55,10 +55,11 @@ def traffic(floats, ranks, shards, prompts, tokens, steps=1, reference=False):
     return {
         "gradient": {"bytes": steps * 4 * sums * longest * others, "calls": steps * math.ceil(longest / STRETCH), "starts": steps},
         "values": {"bytes": steps * 4 * longest * others, "calls": steps * math.ceil(4 * longest / PIECE)},
+        "audited pieces": {"bytes": steps * 4 * (3 * AUDITED + 2) * min(2, others), "calls": steps},
         "norm": {"bytes": steps * 8 * math.ceil(floats / chunk) / ranks * others, "calls": steps},
         "log-probs": {"bytes": (2 + reference) * 4 * tokens / ranks * others, "calls": 2 * steps + reference},
         "trajectories": {"bytes": BYTES_A_TOKEN * tokens / ranks * others, "calls": 1 + math.ceil(BYTES_A_TOKEN * tokens / ranks / PIECE)},
-        "checks": {"bytes": steps * (32 + shards) * others, "calls": 3 * steps},
+        "checks": {"bytes": steps * (32 + shards) * others, "calls": 4 * steps},
     }
 
 

@@ -139,14 +139,7 @@ static void write_kl(rein_text *out, const explained *e) {
     if (!rein_kl_bias_of(options, 0))
         rein_text_put(out, is_preference(e) ? "  No KL term: the reference, if there is one, is part of the loss over pairs.\n"
                                             : "  No KL term: every KL coefficient is 0.\n");
-    for (size_t i = 0; (bias = rein_kl_bias_of(options, i)); i++) {
-        rein_text_format(out, "  %s\n    on-policy   ", bias->form);
-        cli_wrap(out, 16, WIDTH, bias->on_policy);
-        rein_text_put(out, "    off-policy  ");
-        cli_wrap(out, 16, WIDTH, bias->off_policy);
-        rein_text_put(out, "    ");
-        cli_wrap(out, 4, WIDTH, bias->meaning);
-    }
+    for (size_t i = 0; (bias = rein_kl_bias_of(options, i)); i++) cli_explain_kl(out, bias);
 }
 
 static void json_options(rein_text *out, const explained *e) {
@@ -205,8 +198,9 @@ static rein_status write_preset(rein_text *out, const rein_preset_info *info, in
         text_rows(out, rows, sizeof rows / sizeof *rows);
         write_options(out, &e);
         write_kl(out, &e);
-        rein_text_format(out, is_preference(&e) ? "\nUse it: rein run RUN --preset %s --model DIR --task TASK."
-                                                : "\nUse it: {\"preset\": \"%s\", ...} with rein objective policy-loss.",
+        rein_text_format(out,
+                         is_preference(&e) ? "\nUse it: rein run RUN --preset %s --model DIR --task TASK."
+                                           : "\nUse it: {\"preset\": \"%s\", ...} with rein objective policy-loss.",
                          info->name);
     }
     explained_free(&e);

@@ -3,6 +3,7 @@
 #include "explain_option.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "settings.h"
@@ -103,6 +104,46 @@ static void put_commands(rein_text *out, const cli_setting *s) {
         if (cli_takes_setting(command, s)) rein_text_format(out, "%srein %s", n++ ? ", " : "", command->name);
 }
 
+/* ------------------------------------------------------------------------------------------------------------------ KL gradients */
+
+void cli_explain_kl(rein_text *out, const rein_kl_bias *bias) {
+    rein_text_format(out, "  %s\n    on-policy   ", bias->form);
+    cli_wrap(out, 16, WIDTH, bias->on_policy);
+    rein_text_put(out, "    off-policy  ");
+    cli_wrap(out, 16, WIDTH, bias->off_policy);
+    rein_text_put(out, "    ");
+    cli_wrap(out, 4, WIDTH, bias->meaning);
+}
+
+/* The row of the composition whose only KL is this one; NULL: the option is not one of a KL. */
+static const rein_kl_bias *bias_of(const char *coefficient, const char *estimator) {
+    rein_options *options;
+    const rein_kl_bias *bias = NULL;
+    if (rein_options_new(&options, NULL, NULL)) return NULL;
+    rein_status status = rein_options_set_number(options, "kl_loss_coef", 0, NULL); /* not given is not 0 */
+    if (!status) status = rein_options_set_number(options, coefficient, 1, NULL);
+    if (!status && estimator) status = rein_options_set(options, "kl_estimator", estimator, NULL);
+    if (!status) bias = rein_kl_bias_of(options, 0);
+    rein_options_free(options);
+    return bias;
+}
+
+/* What gradient each estimator has in the loss, or the KL of a coefficient outside of it. */
+static void put_kl(rein_text *out, const cli_setting *s) {
+    static const char *const coefficients[] = {"kl_reward_coef", "kl_reward_exact", "kl_penalty_coef"};
+    const char *word = !strcmp(s->name, "kl_estimator") ? s->choice : NULL;
+    char estimator[32];
+    const rein_kl_bias *bias = NULL;
+    for (size_t i = 0; i < sizeof coefficients / sizeof *coefficients && !bias; i++)
+        if (!strcmp(s->name, coefficients[i])) bias = bias_of(s->name, NULL);
+    if (bias || word) rein_text_put(out, "\nThe expectation of its gradient, compared with that of KL(policy‖reference)\n");
+    if (bias) cli_explain_kl(out, bias);
+    for (; word && *word; word += strcspn(word, "|"), word += *word == '|') {
+        snprintf(estimator, sizeof estimator, "%.*s", (int)strcspn(word, "|"), word);
+        if ((bias = bias_of("kl_loss_coef", estimator))) cli_explain_kl(out, bias);
+    }
+}
+
 void cli_explain_option(rein_text *out, const cli_setting *s, int json) {
     rein_text help = {0}, commands = {0};
     cli_setting_help(&help, s);
@@ -123,6 +164,7 @@ void cli_explain_option(rein_text *out, const cli_setting *s, int json) {
         rein_text_format(out, "  belongs   to: %s\n  taken by  ", s->title);
         cli_wrap(out, INDENT, WIDTH, commands.data ? commands.data : "");
         if (s->objective) put_presets(out, s, 0);
+        if (s->objective) put_kl(out, s);
         if (!out->failed) out->length--; /* the caller ends the last line */
     }
     out->failed |= help.failed || commands.failed;

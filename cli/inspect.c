@@ -70,7 +70,8 @@ void cli_inspect_model(cli_sheet *r, const cli_opened *opened) {
     cli_sheet_count(r, "head_dim", i->head_dim);
     cli_sheet_count(r, "vocabulary", i->vocabulary);
     cli_sheet_count(r, "context", i->max_positions);
-    cli_sheet_yes(r, "tied_head", i->tied);
+    if (i->score) cli_sheet_text(r, "head", "a score: a reward model");
+    else cli_sheet_yes(r, "tied_head", i->tied);
     if (r->json) cli_sheet_count_or_none(r, "begin_id", i->begin_id);
     else put_ids(r, "begin_id", &i->begin_id, i->begin_id >= 0, opened->tokenizer);
     put_ids(r, "end_ids", i->end_ids, i->n_end_ids, opened->tokenizer);
@@ -146,7 +147,7 @@ static int refuse_sizes(const cli_args *args) {
 int cli_run_inspect(const cli_args *args) {
     const char *path = args->n_words ? args->words[0] : NULL, *model = cli_option_value(args, "model");
     cli_sheet r = {.json = cli_option_value(args, "json") != NULL};
-    cli_opened opened = {0};
+    cli_opened opened = {.takes_rewards = 1};
     int status;
     if (!path)
         return cli_say(CLI_WRONG, WHERE,

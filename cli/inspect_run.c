@@ -263,7 +263,7 @@ static void put_state(cli_sheet *r, const char *path) {
 }
 
 static int put_policy(cli_sheet *r, const cli_args *args, const char *path) {
-    cli_opened opened = {.name = path};
+    cli_opened opened = {.name = path, .takes_rewards = 1};
     if (cli_directory_has(path, "adapter_config.json")) return cli_inspect_adapter(r, path);
     const int status = cli_opened_open(&opened, args);
     if (!status) cli_inspect_model(r, &opened);

@@ -82,7 +82,10 @@ int cli_opened_open(cli_opened *opened, const cli_args *args) {
     int status = find_files(opened, adapter, quantize, where);
     if (status) return status;
     if (!adapter) adapter = opened->files.adapter;
-    const rein_model_options options = {.exec = opened->exec, .quantize = quantize ? quantize : opened->files.quantize};
+    const int scored = opened->takes_rewards && rein_model_is_reward(opened->directory);
+    const rein_model_options options = {.exec = opened->exec,
+                                        .quantize = quantize ? quantize : opened->files.quantize,
+                                        .score = scored ? REIN_SCORE_STORED : REIN_SCORE_NONE};
     if (rein_model_open(&opened->model, opened->directory, &options, &err)) return cli_say_error_of(where, "model", &err);
     opened->info = rein_model_describe(opened->model);
     status = open_tokenizer(opened, where);

@@ -14,6 +14,7 @@ typedef struct cli_opened {
     rein_adapter *adapter;     /* NULL: none was asked for */
     rein_tokenizer *tokenizer; /* NULL: the directory has none */
     rein_exec exec;            /* for all work */
+    int takes_rewards;         /* set before opening: it may be a reward model */
 } cli_opened;
 
 /* Reads the options --model and --threads and the variable REIN_KERNEL, which is quickly done; then opens what --model (or `name`, if that is

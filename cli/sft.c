@@ -130,7 +130,7 @@ static int check_reference(supervised *s) {
     static const char *const names[] = {"kl_penalty_reference_step", "kl_penalty_step_lag", "kl_ref_adapter_path"};
     rein_error err = {0};
     const rein_preference_info *loss = s->plan.loss;
-    rein_settings_use_reference(s->t.given, loss && loss->uses_reference);
+    rein_settings_use_preference(s->t.given, loss);
     rein_settings_use_score(s->t.given, s->plan.reward);
     for (size_t i = 0; loss && !loss->uses_reference && i < sizeof names / sizeof *names; i++)
         if (rein_settings_given(s->t.given, names[i])) {

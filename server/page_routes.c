@@ -2,9 +2,13 @@
  *
  * The page itself says nothing about what is served, so it needs no key; it fetches everything else with one. */
 #include <inttypes.h>
+#include <stdlib.h>
+#include <time.h>
 
 #include "parts.h"
 #include "rein/report.h"
+
+enum { MOST_READINGS = 8 };
 
 static int get_page(exchange *e, const rein_json *body, rein_error *err) {
     (void)body;
@@ -62,16 +66,65 @@ static int get_status(exchange *e, const rein_json *body, rein_error *err) {
 
 /* ---------------------------------------------------------------------------------------------------------------------- the run */
 
+typedef struct reading {
+    job *answer;
+    int64_t after;
+} reading;
+
+static void *read_run(void *context) {
+    reading *r = context;
+    job *j = r->answer;
+    server *s = j->s;
+    rein_text json = {0};
+    rein_error err = {0};
+    if (rein_report_data(&json, s->options.run, r->after, &err)) job_fail(j, HTTP_FAILED, &err);
+    else job_send(j, &json, true);
+    rein_text_free(&json);
+    job_release(j);
+    free(r);
+    atomic_fetch_sub(&s->readings, 1); /* the server may be freed after this */
+    return NULL;
+}
+
+/* The history of a long run takes seconds to read, so a thread of its own does it. 0: there is none. */
+static bool start_reading(job *j, int64_t after) {
+    reading *r = malloc(sizeof *r);
+    pthread_t thread;
+    if (!r) return false;
+    *r = (reading){j, after};
+    job_hold(j);
+    if (!pthread_create(&thread, NULL, read_run, r)) return pthread_detach(thread), true;
+    job_release(j);
+    free(r);
+    return false;
+}
+
 static int get_run(exchange *e, const rein_json *body, rein_error *err) {
+    server *s = e->s;
     int64_t after;
     (void)body;
     if (http_step_parameter(&after, e, "after", err)) return HTTP_BAD_REQUEST;
-    if (!e->s->options.run) {
+    if (!s->options.run) {
         rein_fail(err, REIN_END, "this server serves a model, not a run: start it as rein serve RUN");
         return HTTP_NOT_FOUND;
     }
-    const rein_status status = rein_report_data(&e->out, e->s->options.run, after, err);
-    return status ? HTTP_FAILED : HTTP_OK;
+    if (atomic_fetch_add(&s->readings, 1) >= MOST_READINGS) {
+        atomic_fetch_sub(&s->readings, 1);
+        rein_fail(err, REIN_ESYSTEM, "%d requests read the run: try again later", MOST_READINGS);
+        return HTTP_BUSY;
+    }
+    e->job = job_new(s, JOB_ANSWER);
+    if (e->job && start_reading(e->job, after)) return HTTP_OK;
+    atomic_fetch_sub(&s->readings, 1);
+    if (e->job) job_release(e->job);
+    e->job = NULL;
+    rein_fail(err, REIN_ENOMEM, "no memory for a request");
+    return HTTP_FAILED;
+}
+
+void page_close(server *s) {
+    const struct timespec moment = {0, 5000000};
+    while (atomic_load(&s->readings)) nanosleep(&moment, NULL);
 }
 
 const route PAGE_ROUTES[] = {

@@ -293,6 +293,9 @@ int routes_status(rein_status status);
 /* ---- train_routes.c, art_routes.c: those that train; page_routes.c: those of the live page */
 extern const route TRAIN_ROUTES[], ART_ROUTES[], PAGE_ROUTES[]; /* ended by {NULL} */
 
+/* Waits for the threads that read the run. */
+void page_close(server *s);
+
 /* Writes a checkpoint as JSON: id, step, metrics. */
 void checkpoints_put(rein_text *json, const server *s, int64_t step);
 /* Deletes the steps that the body names; `art`: answers as ART's client expects it. An HTTP status. */
@@ -339,6 +342,7 @@ struct server {
     rein_memory *texts;  /* of bodies, prompts and answers */
     metrics metrics;
     atomic_bool draining;
+    atomic_int readings;    /* threads that read the run for the page */
     atomic_ullong serial;   /* of requests */
     unsigned char nonce[6]; /* so that the ids of two servers differ */
 

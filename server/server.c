@@ -134,6 +134,7 @@ void server_close(server *s) {
     atomic_store(&s->draining, true);
     training_close(s);
     engine_close(s);
+    page_close(s);
     wait_for_delivery(s, server_now() + LAST_ANSWERS);
     pthread_mutex_lock(&s->lock);
     s->stopping = true;

@@ -1,5 +1,5 @@
 """llama.cpp as a peer of `rein bench`: decoding and prompts, on a GGUF file of random weights in f16, as people keep a
-model that they run on a CPU (bf16 is rein's), or f32.
+model that they run on a CPU (bf16 is rein's), in f32, or in the blocks of rein's row.
 
     python bench/python/llama_peer.py ROW
 
@@ -26,6 +26,13 @@ import llama_cpp as llama
 import numpy as np
 
 PROMPT, STEPS, PREFILL = 16, 24, 512
+Q8_0, Q4_0 = gguf.GGMLQuantizationType.Q8_0, gguf.GGMLQuantizationType.Q4_0
+FILE_TYPES = {
+    np.float32: gguf.LlamaFileType.ALL_F32,
+    np.float16: gguf.LlamaFileType.MOSTLY_F16,
+    Q8_0: gguf.LlamaFileType.MOSTLY_Q8_0,
+    Q4_0: gguf.LlamaFileType.MOSTLY_Q4_0,
+}
 
 
 def is_gemma(shape):
@@ -55,7 +62,8 @@ def tensors(shape, dtype):
         norms |= {"post_attention_norm": hidden, "post_ffw_norm": hidden, "attn_q_norm": width, "attn_k_norm": width}
 
     def weight(size):
-        return (generator.random(size, np.float32) * 0.04 - 0.02).astype(dtype)
+        numbers = generator.random(size, np.float32) * 0.04 - 0.02
+        return gguf.quantize(numbers, dtype) if dtype in (Q8_0, Q4_0) else numbers.astype(dtype)
 
     yield "token_embd.weight", weight((shape["vocab_size"], hidden))
     yield "output_norm.weight", np.ones(hidden, np.float32)
@@ -83,9 +91,9 @@ def write_model(path, shape, dtype):
     writer.add_layer_norm_rms_eps(1e-5)
     writer.add_vocab_size(shape["vocab_size"])
     writer.add_tokenizer_model("no_vocab")
-    writer.add_file_type(gguf.LlamaFileType.ALL_F32 if dtype == np.float32 else gguf.LlamaFileType.MOSTLY_F16)
+    writer.add_file_type(FILE_TYPES[dtype])
     for name, array in tensors(shape, dtype):
-        writer.add_tensor(name, array)
+        writer.add_tensor(name, array, raw_dtype=dtype if array.dtype == np.uint8 else None)
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -182,6 +190,9 @@ def main():
     rows |= {f"decode gemma {n}": partial(decode, "gemma", n, np.float16) for n in (1, 64)}
     rows["decode smollm f32 1"] = partial(decode, "smollm", 1, np.float32)
     rows["prefill smollm"] = partial(prefill, "smollm", np.float16)
+    for name, blocks in (("q8_0", Q8_0), ("q4_0", Q4_0)):
+        rows |= {f"decode smollm {name} {n}": partial(decode, "smollm", n, blocks) for n in (1, 16, 64)}
+        rows[f"prefill smollm {name}"] = partial(prefill, "smollm", blocks)
     llama.llama_log_set(say_nothing, ctypes.c_void_p())
     llama.llama_backend_init()
     answer(row_of(), rows)

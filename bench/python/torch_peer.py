@@ -17,6 +17,7 @@ if __name__ == "__main__":
     tune()
 
 import torch
+import torch_pairs
 import torch_rl
 from torch.nn.functional import cross_entropy
 from torch_models import add_lora, make_ids, make_model
@@ -214,6 +215,8 @@ def eager_rows():
         "prefill smollm": partial(prefill, "smollm"),
         "rl step sums": partial(torch_rl.seconds, "sums"),
         "rl step smollm": partial(torch_rl.seconds, "smollm"),
+        "dpo step smollm": torch_pairs.dpo,
+        "reward step smollm": torch_pairs.reward_model,
     }
     for name, dtype in (("f32", f32), ("f64", f64)):
         rows[f"rlhf-update {name}"] = partial(update_rate, dtype)

@@ -48,8 +48,11 @@ common="--model student --data demonstrations.jsonl --full --batch-size 32 --max
 }
 
 accuracy() { # accuracy MODEL
-    "$rein" eval --model "$1" --task sums --eval-prompts 1000 --max-tokens 96 --seed 7 --json |
-        python3 -c 'import json, sys; r = json.load(sys.stdin); print(f"{100 * r[\"accuracy\"]:5.1f} %  ({100 * r[\"accuracy_low\"]:.1f} to {100 * r[\"accuracy_high\"]:.1f})  {r[\"mean_length\"]:5.1f}")'
+    "$rein" eval --model "$1" --task sums --eval-prompts 1000 --max-tokens 96 --seed 7 --json | python3 -c '
+import json, sys
+r = json.load(sys.stdin)
+low, high = (100 * r[name] for name in ("accuracy_low", "accuracy_high"))
+print("%5.1f %%  (%.1f to %.1f)  %5.1f" % (100 * r["accuracy"], low, high, r["mean_length"]))'
 }
 printf '%-44s %s\n' "" "correct, 95 %          mean length"
 printf '%-44s %s\n' "teacher" "$(accuracy teacher)"

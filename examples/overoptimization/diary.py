@@ -3,9 +3,10 @@
 
     diary.py write N SEED           N lines as a person writes them, for rein sft
     diary.py prompts N              a task for rein run: the days of the diary
-    diary.py label FILE SEED N      pairs of the completions that rein generate printed (--json), labelled by the reader
+    diary.py label FILE SEED N      pairs of the completions that rein generate printed (--json): what the reader likes
+                                    more is chosen
     diary.py judge                  a judge for rein run: the true reward
-    diary.py table REIN RUN…        proxy and true reward over the KL, from the histories of runs
+    diary.py table RUN…             proxy and true reward over the KL, from the histories of runs
 
 The reader likes a happy word, dislikes a sad one, and is bored by a word that came before in the line. People rarely
 repeat themselves, so pairs of their lines say next to nothing about that: a reward model has to guess."""
@@ -52,15 +53,15 @@ def prompts(n):
 
 
 def label(path, seed, n):
-    """Two different lines of the same day; of two that are liked equally a coin decides, as it does for a tired reader."""
+    """Two lines of which the reader likes one more."""
     rng = random.Random(seed)
     with open(path) as file:
         lines = list(dict.fromkeys(json.loads(row)["text"] for row in file))
-    for _ in range(n):
-        a, b = rng.sample(lines, 2)
-        first = liking(a) > liking(b) or (liking(a) == liking(b) and rng.random() < 0.5)
-        chosen, rejected = (a, b) if first else (b, a)
-        print(json.dumps({"prompt": rng.choice(DAYS) + ": ", "chosen": chosen, "rejected": rejected}))
+    while n:
+        rejected, chosen = sorted(rng.sample(lines, 2), key=liking)
+        if liking(rejected) < liking(chosen):
+            print(json.dumps({"prompt": rng.choice(DAYS) + ": ", "chosen": chosen, "rejected": rejected}))
+            n -= 1
 
 
 def judge():
@@ -84,7 +85,7 @@ def rows(run, steps):
 def table(runs):
     for run in runs:
         last = max(json.loads(row)["step"] for row in open(f"{run}/history.jsonl"))
-        steps = [s for s in (0, 5, 10, 20, 40, 60, 80, 100, 120, 160, 200) if s < last]
+        steps = [s for s in (0, 5, 10, 15, 20, 30, 40, 60, 80, 100, 200) if s < last]
         print(f"\n{run}\n{'step':>6} {'KL':>8} {'reward model':>13} {'reader':>8}")
         for step, kl, proxy, true in rows(run, steps):
             print(f"{step:6} {kl:8.3f} {proxy:13.2f} {true:8.2f}")
@@ -97,7 +98,7 @@ if __name__ == "__main__":
     elif command == "prompts":
         prompts(int(rest[0]))
     elif command == "label":
-        label(rest[0], int(rest[1]), int(rest[2]))
+        label(rest[0], rest[1], int(rest[2]))
     elif command == "judge":
         judge()
     elif command == "table":

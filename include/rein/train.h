@@ -359,6 +359,10 @@ REIN_API void rein_settings_set_ranks(rein_settings *settings, rein_ranks *ranks
  * have an effect. It has no name and is not written. */
 REIN_API void rein_settings_use_reference(rein_settings *settings, int uses);
 
+/* Says that the groups will be pairs (or labelled completions) for this loss, as rein_train_options.preference says at each step: a reference
+ * has an effect if the loss has one, and keep_best may name a metric of pairs. NULL: they are not. It has no name and is not written. */
+REIN_API void rein_settings_use_preference(rein_settings *settings, const rein_preference_info *loss);
+
 /* Says that the policy is a reward model: it has a score head (that of the model, or a new one), and trains with the loss of
  * rein_train_options.reward_model. It has no name and is not written: whoever resumes the run says it again. */
 REIN_API void rein_settings_use_score(rein_settings *settings, int uses);

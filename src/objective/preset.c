@@ -189,8 +189,9 @@ static const rein_kl_bias in_loss[] = {
     [REIN_KL_EXACT] =
         {"exact KL as loss", "exact for the token itself; over sequences exact together with kl_reward_exact of the same value",
          "wrong: the ratio of the tokens before it is missing",
-         "The KL over the whole vocabulary and its exact gradient: what remains of the variance is that of the tokens "
-         "before it, and none is of the sampled token. On its own it leaves out how a token changes the KL of later tokens."},
+         "The KL over the whole vocabulary and its exact gradient. It removes the variance of the sampled token, which k1, k2 and "
+         "k3 have: "
+         "what remains is that of the tokens before it. On its own it leaves out how a token changes the KL of later tokens."},
     [REIN_IS_K3] = {"ρ·k3 as loss, gradient through ρ", "exact", "exact",
                     "The gradient is that of KL(policy‖reference), also off-policy, with less variance than ρ·k1."},
 };

@@ -13,7 +13,7 @@
 /* A placeholder that fails is remembered in `status`; a lack of memory in the text. */
 typedef struct page {
     rein_text *text;
-    const rein_asset *template;
+    const rein_asset *source;
     const char *title, *data; /* the data is JSON */
     rein_status status;
     rein_error *err;
@@ -35,7 +35,7 @@ static void put_template(page *p, const char *from, const char *to);
 /* The hashes of all elements that start with `open`: " 'sha256-…' 'sha256-…'". A browser uses no other style and runs no other script. */
 static void put_hashes(page *p, const char *open, const char *close) {
     char base64[REIN_SHA256_BASE64];
-    const char *at = p->template->data, *end;
+    const char *at = p->source->data, *end;
     while ((at = strstr(at, open)) && (end = strstr(at, close))) {
         rein_text text = {0};
         page element = *p;
@@ -89,15 +89,15 @@ static void put_template(page *p, const char *from, const char *to) {
 }
 
 rein_status rein_page_put(rein_text *html, const char *name, const char *title, const char *data, rein_error *err) {
-    const rein_asset template = asset_named(name, strlen(name));
-    page p = {.text = html, .template = &template, .title = title, .data = data, .err = err};
-    put_template(&p, template.data, template.data + template.size);
+    const rein_asset source = asset_named(name, strlen(name));
+    page p = {.text = html, .source = &source, .title = title, .data = data, .err = err};
+    put_template(&p, source.data, source.data + source.size);
     return p.status ? p.status : rein_text_status(html, err);
 }
 
 rein_status rein_page_put_policy(rein_text *policy, const char *name, rein_error *err) {
-    const rein_asset template = asset_named(name, strlen(name));
-    page p = {.text = policy, .template = &template, .err = err};
+    const rein_asset source = asset_named(name, strlen(name));
+    page p = {.text = policy, .source = &source, .err = err};
     rein_text_put(policy, "default-src 'none'; style-src");
     put_hashes(&p, "<style>", "</style>");
     rein_text_put(policy, "; script-src");

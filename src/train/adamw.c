@@ -2,13 +2,18 @@
  *
  * There are two passes. The first computes the norm of the gradients, which also finds any gradient that is not finite. The second updates.
  * The parameters are treated as one long array, cut into chunks that depend only on its length; a chunk may hold the end of one parameter
- * and the beginning of the next. At most CHUNKS chunks exist, so their sums need no allocation. Several ranks have whole chunks each. */
+ * and the beginning of the next. At most CHUNKS chunks exist, so their sums need no allocation. Several ranks have whole chunks each.
+ *
+ * What one rank alone computes, no other would find wrong. So in every step a piece of each rank's part, the next one each time, is computed by
+ * two others as well. */
 #include <float.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "../base/base.h"
+#include "../base/hash.h"
 #include "../base/pool.h"
 #include "../kernel/kernels.h"
 #include "adamw_pass.h"
@@ -31,23 +36,31 @@ struct update_run {
     rein_adamw_factors factors[2]; /* without and with weight decay */
     visit *visit;
     double sums[CHUNKS];
+    float *numbers
+        [4]; /* of a piece that begins at element `begin`: values, moments and gradient, in place of those of the parameters */
+    size_t begin;
 };
 
 /* -------------------------------------------------------------------------------------------------------------------- chunks */
+
+/* Elements [at, last), which are of one chunk. */
+static void visit_elements(update_run *r, visit *visit, size_t chunk, size_t at, size_t last) {
+    const rein_parameter *p = r->parameters;
+    size_t begin = 0; /* the first element of p */
+    while (at < last && at - begin >= p->size) begin += p++->size;
+    for (; at < last; begin += p++->size) {
+        const size_t end = begin + p->size < last ? begin + p->size : last;
+        visit(r, chunk, p, at - begin, at, end - at);
+        at = end;
+    }
+}
 
 static void visit_chunk(void *context, size_t piece, int thread) {
     update_run *r = context;
     const size_t chunk = r->from + piece;
     const size_t last = r->total - chunk * r->chunk < r->chunk ? r->total : (chunk + 1) * r->chunk;
-    const rein_parameter *p = r->parameters;
-    size_t at = chunk * r->chunk, begin = 0; /* begin: the first element of p */
     (void)thread;
-    while (at - begin >= p->size) begin += p++->size;
-    for (; at < last; begin += p++->size) {
-        const size_t end = begin + p->size < last ? begin + p->size : last;
-        r->visit(r, chunk, p, at - begin, at, end - at);
-        at = end;
-    }
+    visit_elements(r, r->visit, chunk, chunk * r->chunk, last);
 }
 
 static void add_squares(update_run *r, size_t chunk, const rein_parameter *p, size_t from, size_t moment, size_t n) {
@@ -236,6 +249,160 @@ static rein_status share_values(float *values, size_t floats, rein_ranks *ranks,
     return status;
 }
 
+/* ------------------------------------------------------------------------------------------------------- what other ranks check */
+
+/* In a step a piece of the part of rank k is computed again by ranks k + 1 and k + 2. If both get other numbers, k is wrong; if one does, that one is. */
+enum {
+    PIECE = 16384,
+    AUDITORS = 2,
+    ROOM = 3 * PIECE + 2
+}; /* floats; moments and gradient, and a hash of the moments after the step */
+
+typedef struct audit {
+    rein_ranks *ranks;
+    size_t n, rank, auditors;
+    size_t *begins;  /* [n + 1] of the parts */
+    size_t *sizes;   /* [2][n] bytes of an exchange */
+    float *sent;     /* [auditors][ROOM] all alike */
+    float *received; /* [auditors][ROOM] in the order of the ranks that this one audits */
+    float *values;   /* [auditors][PIECE] theirs before the step */
+} audit;
+
+static void audit_free(audit *a) {
+    free(a->begins);
+    free(a->sizes);
+    free(a->sent);
+    free(a->received);
+    free(a->values);
+}
+
+static rein_status audit_open(audit *a, size_t total, rein_ranks *ranks, rein_error *err) {
+    const size_t n = rein_ranks_size(ranks);
+    *a = (audit){.ranks = ranks, .n = n, .rank = rein_ranks_rank(ranks), .auditors = n - 1 < AUDITORS ? n - 1 : AUDITORS};
+    a->begins = malloc((n + 1) * sizeof *a->begins);
+    a->sizes = calloc(2 * n, sizeof *a->sizes);
+    a->sent = calloc(a->auditors * ROOM, sizeof *a->sent);
+    a->received = calloc(a->auditors * ROOM, sizeof *a->received);
+    a->values = calloc(a->auditors * PIECE, sizeof *a->values);
+    if (!a->begins || !a->sizes || !a->sent || !a->received || !a->values) return rein_no_memory(err);
+    rein_adamw_parts(a->begins, total, n);
+    return REIN_OK;
+}
+
+/* The piece of a rank's part that is checked in this step: its elements, which begin at *begin. */
+static size_t audited(size_t *begin, const audit *a, size_t rank, int64_t step) {
+    const size_t size = a->begins[rank + 1] - a->begins[rank], pieces = size / PIECE + (size % PIECE != 0);
+    const size_t before = pieces ? (size_t)step % pieces * PIECE : 0;
+    *begin = a->begins[rank] + before;
+    return size - before < PIECE ? size - before : PIECE;
+}
+
+/* The rank that this one audits as number i. */
+static size_t subject_of(const audit *a, size_t i) { return (a->rank + a->n - 1 - i) % a->n; }
+
+static void copy_gradient(update_run *r, size_t chunk, const rein_parameter *p, size_t from, size_t element, size_t n) {
+    (void)chunk;
+    memcpy(r->numbers[3] + (element - r->begin), p->gradient + from, n * sizeof *p->gradient);
+}
+
+static void update_again(update_run *r, size_t chunk, const rein_parameter *p, size_t from, size_t element, size_t n) {
+    const size_t at = element - r->begin;
+    (void)chunk;
+    (void)from;
+    r->kernels->update(r->numbers[0] + at, r->numbers[1] + at, r->numbers[2] + at, r->numbers[3] + at, n,
+                       &r->factors[p->decay != 0]);
+}
+
+/* Before the step: what the others need to compute it, and the values from which they began. */
+static void audit_keep(audit *a, update_run *r, const float *values, int64_t step) {
+    size_t begin;
+    const size_t n = audited(&begin, a, a->rank, step);
+    memcpy(a->sent, r->first + begin, n * sizeof *a->sent);
+    memcpy(a->sent + PIECE, r->second + begin, n * sizeof *a->sent);
+    r->numbers[3] = a->sent + 2 * PIECE, r->begin = begin;
+    visit_elements(r, copy_gradient, 0, begin, begin + n);
+    for (size_t i = 0; i < a->auditors; i++) {
+        const size_t theirs = audited(&begin, a, subject_of(a, i), step);
+        memcpy(a->values + i * PIECE, values + begin, theirs * sizeof *values);
+    }
+}
+
+static uint64_t hash_of(const float *first, const float *second, size_t n) {
+    const uint64_t both[] = {rein_hash(first, n * sizeof *first), rein_hash(second, n * sizeof *second)};
+    return rein_hash(both, sizeof both);
+}
+
+static rein_status audit_send(audit *a, const update_run *r, int64_t step, rein_error *err) {
+    size_t begin, *to = a->sizes, *from = a->sizes + a->n;
+    const size_t n = audited(&begin, a, a->rank, step);
+    const uint64_t hash = hash_of(r->first + begin, r->second + begin, n);
+    memcpy(a->sent + 3 * PIECE, &hash, sizeof hash);
+    for (size_t i = 0; i < a->auditors; i++) {
+        if (i) memcpy(a->sent + i * ROOM, a->sent, ROOM * sizeof *a->sent);
+        from[(a->rank + 1 + i) % a->n] = ROOM * sizeof *a->sent;
+        to[subject_of(a, i)] = ROOM * sizeof *a->received;
+    }
+    rein_status status = rein_ranks_exchange_begin(a->received, to, a->sent, from, a->ranks, err);
+    return status ? status : rein_ranks_exchange_end(a->ranks, err);
+}
+
+/* 1 if this rank gets other numbers than the one that it audits as number i. */
+static unsigned char differs(audit *a, update_run *r, const float *values, int64_t step, size_t i) {
+    size_t begin, place = 0;
+    const size_t subject = subject_of(a, i), n = audited(&begin, a, subject, step);
+    uint64_t hash;
+    for (size_t k = 0; k < a->auditors; k++) place += subject_of(a, k) < subject;
+    float *got = a->received + place * ROOM;
+    r->numbers[0] = a->values + i * PIECE, r->begin = begin;
+    for (size_t k = 0; k < 3; k++) r->numbers[1 + k] = got + k * PIECE;
+    visit_elements(r, update_again, 0, begin, begin + n);
+    memcpy(&hash, got + 3 * PIECE, sizeof hash);
+    return memcmp(r->numbers[0], values + begin, n * sizeof *values) != 0 || hash != hash_of(got, got + PIECE, n);
+}
+
+static rein_status name_wrong(const audit *a, const unsigned char *all, rein_error *err) {
+    for (size_t k = 0; k < a->n; k++) {
+        const size_t one = (k + 1) % a->n, other = (k + 2) % a->n;
+        const int first = all[one * AUDITORS], second = a->auditors > 1 && all[other * AUDITORS + 1];
+        if (first && a->auditors == 1)
+            return rein_fail(err, REIN_ESYSTEM,
+                             "rank %zu and rank %zu compute another step of the optimizer from the same numbers, and too few ranks "
+                             "agree to tell which is right",
+                             one > k ? one : k, one > k ? k : one);
+        if (first || second)
+            return rein_fail(err, REIN_ESYSTEM,
+                             "rank %zu computes wrongly: two others get another step of the optimizer from the same numbers",
+                             first && second ? k
+                             : first         ? one
+                                             : other);
+    }
+    return REIN_OK;
+}
+
+/* After the step, when all have the values of all. */
+static rein_status audit_check(audit *a, update_run *r, const float *values, int64_t step, rein_error *err) {
+    unsigned char own[AUDITORS] = {0}, *all = malloc(a->n * AUDITORS);
+    rein_status status = rein_ranks_agree(a->ranks, all ? REIN_OK : rein_no_memory(err), err);
+    for (size_t i = 0; i < a->auditors && !status; i++) own[i] = differs(a, r, values, step, i);
+    if (!status) status = rein_ranks_gather(all, own, sizeof own, a->ranks, err);
+    if (!status) status = rein_ranks_agree(a->ranks, name_wrong(a, all, err), err);
+    free(all);
+    return status;
+}
+
+/* The step, which other ranks check. */
+static rein_status update_audited(update_run *r, float *values, int threads, int64_t step, rein_ranks *ranks, rein_error *err) {
+    audit a;
+    rein_status status = rein_ranks_agree(ranks, audit_open(&a, r->total, ranks, err), err);
+    if (!status) audit_keep(&a, r, values, step);
+    if (!status) visit_all(r, update, threads);
+    if (!status) status = audit_send(&a, r, step, err);
+    if (!status) status = share_values(values, r->total, ranks, err);
+    if (!status) status = audit_check(&a, r, values, step, err);
+    audit_free(&a);
+    return status;
+}
+
 rein_status rein_adamw_step_shared(double *gradient_norm, float *values, float *first, float *second, int64_t *step,
                                    const rein_parameter *parameters, size_t n_parameters, const rein_adamw *options,
                                    const rein_exec *exec, rein_ranks *ranks, rein_error *err) {
@@ -256,8 +423,8 @@ rein_status rein_adamw_step_shared(double *gradient_norm, float *values, float *
     status = rein_ranks_agree(ranks, check_norm(norm, scale, options, &r, err), err);
     if (status != REIN_OK) return status;
     for (int decay = 0; decay < 2; decay++) r.factors[decay] = factors_of(options, (double)*step + 1, scale, decay);
-    visit_all(&r, update, e.threads);
-    status = share_values(values, total, ranks, err);
+    if (n > 1) status = update_audited(&r, values, e.threads, *step, ranks, err);
+    else visit_all(&r, update, e.threads);
     if (status != REIN_OK) return status;
     ++*step;
     if (gradient_norm) *gradient_norm = norm;

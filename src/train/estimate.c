@@ -120,6 +120,16 @@ static void read_modules(rein_lora_options *lora, const char **modules, char *te
         modules[lora->n_modules++] = name;
 }
 
+/* The weights of a teacher. Beside the policy it has the activations of one layer at a time. */
+static rein_status add_teacher(rein_memory_use *use, const rein_settings *s, const rein_exec *exec, rein_error *err) {
+    rein_outline o = {0};
+    const rein_status status = rein_outline_open(&o, s->teacher, NULL, NULL, 0, exec, err);
+    if (!status) use->reference += o.vectors + o.packed;
+    if (!status) add_up(use);
+    rein_outline_close(&o);
+    return status;
+}
+
 /* A critic trains as a policy of its model does. Its head over the vocabulary, which it does not have, is counted where all weights train. */
 static rein_status estimate_critic(size_t *bytes, const rein_settings *s, size_t prompt_tokens, rein_error *err) {
     const int same = !strcmp(s->critic, "same");
@@ -135,16 +145,6 @@ static rein_status estimate_critic(size_t *bytes, const rein_settings *s, size_t
     if (!status) status = rein_memory_estimate(&use, own, REIN_MEMORY_TRAINING, prompt_tokens, err);
     if (!status) *bytes = use.gradients + use.optimizer + use.activations + (same && !s->full ? 0 : use.weights);
     rein_settings_free(own);
-    return status;
-}
-
-/* The weights of a teacher. Beside the policy it has the activations of one layer at a time. */
-static rein_status add_teacher(rein_memory_use *use, const rein_settings *s, const rein_exec *exec, rein_error *err) {
-    rein_outline o = {0};
-    const rein_status status = rein_outline_open(&o, s->teacher, NULL, NULL, 0, exec, err);
-    if (!status) use->reference += o.vectors + o.packed;
-    if (!status) add_up(use);
-    rein_outline_close(&o);
     return status;
 }
 

@@ -141,6 +141,11 @@ void rein_settings_use_score(rein_settings *s, int uses) { s->has_score = uses !
 
 void rein_settings_use_reference(rein_settings *s, int uses) { s->has_reference = uses != 0; }
 
+void rein_settings_use_preference(rein_settings *s, const rein_preference_info *loss) {
+    s->preference = loss ? 1 + (int)loss->loss : 0;
+    s->has_reference = loss && loss->uses_reference;
+}
+
 void rein_settings_free(rein_settings *s) {
     if (!s) return;
     rein_settings_clear(s);

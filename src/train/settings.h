@@ -50,6 +50,7 @@ struct rein_settings {
     int64_t kl_penalty_step_lag;       /* 0: not given */
     char *kl_ref_adapter_path;
     char *teacher;     /* directory of a model, or a GGUF file */
+    int preference;    /* 1 + the loss of rein_settings_use_preference; 0: none */
     int has_score;     /* the policy is a reward model (rein_settings_use_score); it has no name */
     int has_reference; /* the loss has one, whatever the objective says (rein_settings_use_reference); it has no name */
 

@@ -55,6 +55,7 @@ static rein_status change(rein_settings *s, const rein_settings *now, int fork, 
     const rein_option_info *option;
     rein_status status = REIN_OK;
     s->has_reference = now->has_reference;
+    s->preference = now->preference;
     s->has_score = now->has_score;
     for (size_t i = 0; !status && (info = rein_setting_at(i)); i++)
         if (now->given[i]) status = change_setting(s, now, info, fork, err);

@@ -45,12 +45,14 @@ static int is_of_pairs(const char *metric) { return rein_settings_metric_is_of_p
 
 /* Why a step has no such metric because it has pairs, or because it has none; NULL: that is not so. */
 static const char *why_not(const rein_settings *s, const char *metric) {
-    const int loss = s->objective.preference_loss, kto = loss == REIN_PREFERENCE_LOSS_KTO;
+    const int online = s->objective.preference_loss, loss = online ? online : s->preference, kto = loss == REIN_PREFERENCE_LOSS_KTO;
     if (!loss) return is_of_pairs(metric) ? "without preference_loss" : NULL;
-    if (kto && !strcmp(metric, "rewards/accuracies")) return "with preference_loss kto";
-    if (!kto && !strcmp(metric, "kl")) return *s->task ? "with preference_loss; eval/kl is measured" : "with preference_loss";
+    if (kto && !strcmp(metric, "rewards/accuracies")) return "with the loss kto";
+    if (!kto && !strcmp(metric, "kl")) return *s->task ? "with preference_loss; eval/kl is measured" : "with this loss over pairs";
+    const int rewards = !strcmp(metric, "reward") || !strcmp(metric, "reward_std") || !strcmp(metric, "frac_reward_zero_std");
+    if (!online && (rewards || !strncmp(metric, "pairs", 5))) return "where the pairs are given";
     const int lacks = rein_pairs_lack(metric) || !strcmp(metric, "kl_policy_ref") || !strcmp(metric, "entropy");
-    return lacks ? "with preference_loss" : NULL;
+    return lacks ? "with a loss over pairs" : NULL;
 }
 
 rein_status rein_settings_check_metric(const rein_settings *s, const char *setting, const char *metric, rein_error *err) {
@@ -62,7 +64,7 @@ rein_status rein_settings_check_metric(const rein_settings *s, const char *setti
     for (size_t i = 0; i < sizeof LOOP / sizeof *LOOP; i++)
         if (!strcmp(LOOP[i].name, metric)) known = 1, needs = missing(s, LOOP[i].needs);
     if (needs) return rein_fail_at(err, REIN_EINVAL, setting, -1, "has no effect: there is no %.100s without %s", metric, needs);
-    if ((!strcmp(metric, "kl") || !strcmp(metric, "kl_policy_ref")) && !rein_options_use_reference(&s->objective))
+    if ((!strcmp(metric, "kl") || !strcmp(metric, "kl_policy_ref")) && !s->preference && !rein_options_use_reference(&s->objective))
         return rein_fail_at(err, REIN_EINVAL, setting, -1, "has no effect: there is no %s without a KL in the objective%s", metric,
                             *s->task ? "; eval/kl is measured" : "");
     if (known) return REIN_OK;

@@ -93,11 +93,13 @@ rein_status rein_trainer_optim_step(double *gradient_norm, rein_trainer *t, cons
     if (!t->holds) return rein_fail(err, REIN_EINVAL, "there is no gradient: every pass since the last step had nothing to train");
     rein_status status = rein_adamw_check(adamw, err);
     if (status) return status; /* the gradient stays: the caller can correct the options and call again */
-    status = rein_trainer_compare(t, err);
+    status = rein_ranks_agree(t->ranks, rein_trainer_check_moments(t, err), err);
+    if (!status) status = rein_trainer_compare(t, err);
     if (!status) status = rein_trainer_sum(t, err);
     if (!status)
         status = rein_adamw_step_shared(gradient_norm, t->values, t->first, t->second, &t->steps, t->parameters, t->n_parameters,
                                         adamw, &t->options.exec, t->ranks, err);
+    if (!status) rein_trainer_note_moments(t);
     if (!status) status = rein_parameters_changed(t->model, t->adapter, err);
     rein_trainer_clear(t); /* also if AdamW failed: the shards are added up */
     return status;

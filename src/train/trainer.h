@@ -39,6 +39,7 @@ struct rein_trainer {
     int holds;     /* 1: the gradient is not 0 */
     rein_trainer_watch watch;
     rein_ranks *ranks; /* NULL: one */
+    uint64_t moments;  /* of several ranks: the hash of this one's moments after its last step; 0: not known */
     size_t dealt;      /* groups by which the shards of this gradient were dealt to the ranks; 0: not yet */
     int last_pass; /* 1: no pass follows the next one before the optimizer: sums of shards can be made as soon as they are complete */
 };
@@ -121,6 +122,10 @@ void rein_trainer_set_ranks(rein_trainer *trainer, rein_ranks *ranks);
 
 /* REIN_ESYSTEM, which names a rank, if the weights that train are not the same on all. */
 rein_status rein_trainer_compare(rein_trainer *trainer, rein_error *err);
+
+/* REIN_ESYSTEM if this rank's moments are not those that rein_trainer_note_moments has seen. */
+rein_status rein_trainer_check_moments(const rein_trainer *trainer, rein_error *err);
+void rein_trainer_note_moments(rein_trainer *trainer);
 
 /* Brings the optimizer's moments to rank 0, which can then save the trainer. */
 rein_status rein_trainer_collect(rein_trainer *trainer, rein_error *err);

@@ -137,6 +137,7 @@ static void take(rein_trainer *t, const loading *l) {
         memcpy(t->parameters[i].value, rein_tensors_find(l->model, t->parameters[i].name)->data,
                t->parameters[i].size * sizeof(float));
     t->steps = l->steps;
+    t->moments = 0;
 }
 
 rein_status rein_trainer_load(rein_trainer *t, const char *directory, rein_error *err) {

@@ -13,14 +13,44 @@ rein_status rein_trainer_compare(rein_trainer *t, rein_error *err) {
     return rein_ranks_compare(t->ranks, rein_hash(t->values, t->floats * sizeof *t->values), "the weights", err);
 }
 
+/* Of this rank's part, which no other has. */
+static uint64_t moments_of(const rein_trainer *t, rein_error *err) {
+    const size_t n = rein_ranks_size(t->ranks), rank = rein_ranks_rank(t->ranks);
+    size_t *begins = malloc((n + 1) * sizeof *begins);
+    if (!begins) return rein_no_memory(err), 0;
+    rein_adamw_parts(begins, t->floats, n);
+    const size_t from = begins[rank], size = (begins[rank + 1] - from) * sizeof(float);
+    const uint64_t both[] = {rein_hash(t->first + from, size), rein_hash(t->second + from, size)};
+    free(begins);
+    return rein_hash(both, sizeof both);
+}
+
+rein_status rein_trainer_check_moments(const rein_trainer *t, rein_error *err) {
+    rein_error room = {0};
+    if (!rein_ranks_several(t->ranks) || !t->moments) return REIN_OK;
+    const uint64_t now = moments_of(t, &room);
+    if (room.code) return rein_fail_with(err, room.code, &room);
+    return now == t->moments
+               ? REIN_OK
+               : rein_fail(err, REIN_ESYSTEM,
+                           "the moments of the optimizer have changed since its last step: this machine's memory is at "
+                           "fault");
+}
+
+void rein_trainer_note_moments(rein_trainer *t) { t->moments = rein_ranks_several(t->ranks) ? moments_of(t, NULL) : 0; }
+
 rein_status rein_trainer_collect(rein_trainer *t, rein_error *err) {
     const size_t n = rein_ranks_size(t->ranks);
     if (n == 1) return REIN_OK;
     size_t *begins = malloc((n + 1) * sizeof *begins);
-    if (!begins) return rein_no_memory(err);
+    rein_status status = rein_ranks_agree(t->ranks, begins ? rein_trainer_check_moments(t, err) : rein_no_memory(err), err);
+    if (status) {
+        free(begins);
+        return status;
+    }
     rein_adamw_parts(begins, t->floats, n);
     for (size_t r = 0; r <= n; r++) begins[r] *= sizeof(float);
-    rein_status status = rein_ranks_collect(t->first, begins, t->ranks, err);
+    status = rein_ranks_collect(t->first, begins, t->ranks, err);
     if (!status) status = rein_ranks_collect(t->second, begins, t->ranks, err);
     free(begins);
     return status;

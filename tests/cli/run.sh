@@ -431,6 +431,8 @@ says "explain robust" '^  label_smoothing  *required ' rein explain robust
 says "an option" '^kl_loss_coef: ' rein explain kl-loss-coef
 says "an option: its presets" '^  presets   .*grpo 0.04' rein explain kl_loss_coef
 says "an option: its choices" 'dapo clip, bnpo clip' rein explain surrogate
+says "an option: the exact KL" '^    variance of the sampled token, which k1, k2 and k3 have' rein explain kl_estimator
+says "an option: a KL in the reward" '^  k1 detached, in the reward$' rein explain kl-reward-coef
 says "a setting" '^  written   --learning-rate X$' rein explain learning-rate
 says "a setting: who takes it" '^  taken by  rein run, rein eval$' rein explain max-tokens
 says "symbols" '^  ρ  ' rein explain symbols

@@ -91,6 +91,7 @@ for loss in cdpo robust hinge ipo_mean ipo_sum simpo cpo orpo; do
 done
 true_of "no reference is computed" "'time/reference' not in '$(head -1 simpo/history.jsonl)' or $(value simpo 1 time/reference 2>/dev/null || echo 0) == 0"
 
+does "the best margin is kept" rein dpo best --data pairs.jsonl "${new[@]}" --max-steps 4 --keep-last 1 --keep-best rewards/margins
 does "all weights" rein dpo full "${plain[@]}" --full --batch-size 20 --max-steps 2 --learning-rate 1e-5
 true_of "all weights: the reference is the start" "abs($(value full 1 loss) - 0.6931471805599453) < 1e-9 and $(value full 2 loss) < 0.6931"
 does "a reference of its own" rein dpo reference --data pairs.jsonl "${new[@]}" --max-steps 1 --kl-ref-adapter-path one/checkpoints/0012
@@ -147,6 +148,10 @@ no "pairs for kto" 'pairs.jsonl: line 1: completion is missing' --loss kto --dat
 no "a weight of pairs" 'desirable.weight has no effect with loss dpo' --data pairs.jsonl --desirable-weight 2
 no "no pairs" 'blank.jsonl has no example: one JSON object a line is needed, \{"prompt": ..., "chosen"' --data blank.jsonl
 no "no file" 'none.jsonl' --data none.jsonl
+no "a metric of ratios" 'keep-best has no effect: there is no ratio/mean with a loss over pairs' --data pairs.jsonl --keep-best ratio/mean
+no "a KL that dpo has not" 'keep-best has no effect: there is no kl with this loss over pairs' --data pairs.jsonl --keep-best kl
+no "rewards of given pairs" 'keep-best has no effect: there is no reward where the pairs are given' --data pairs.jsonl --keep-best reward
+no "accuracies of kto" 'keep-best has no effect: there is no rewards/accuracies with the loss kto' --loss kto --data labels.jsonl --keep-best rewards/accuracies
 no "an unknown loss" '\-\-loss is "ppo": it is one of dpo, cdpo' --data pairs.jsonl --loss ppo
 no "a constant of another loss" 'simpo.gamma has no effect with loss dpo' --data pairs.jsonl --simpo-gamma 1
 no "a missing constant" 'label.smoothing is missing: loss robust needs it' --data pairs.jsonl --loss robust

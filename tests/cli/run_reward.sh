@@ -6,6 +6,7 @@ set -u
 # shellcheck source-path=SCRIPTDIR source=cases.sh
 . "$(dirname "$0")/cases.sh"
 sums=$(realpath "$(dirname "$0")/../../models/sums")
+example=$(realpath "$(dirname "$0")/../../examples/overoptimization")
 guess=$(realpath "$(dirname "$0")/../../examples/environments/guess.py")
 cd "$work" || exit 1
 
@@ -78,6 +79,8 @@ does "centring" rein reward centred --data pairs.jsonl "${new[@]}" --max-steps 1
 true_of "centring raises the loss" "$(value centred 1 loss) > $(value one 1 loss) + 1e-3"
 does "all weights" rein reward full --data pairs.jsonl --model "$sums" --full --batch-size 20 --max-steps 3 --learning-rate 1e-4
 has "all weights" full/checkpoints/0003/config.json 'LlamaForSequenceClassification'
+does "inspect" rein inspect full/checkpoints/0003
+has "inspect" out '^head +a score: a reward model$'
 does "a reward model continues" rein reward further --data pairs.jsonl --model full/checkpoints/0003 --batch-size 20 --max-steps 1 --learning-rate 1e-4
 true_of "a reward model continues" "$(value further 1 loss) < $(value full 3 loss)"
 does "export" rein export one --to exported
@@ -100,6 +103,15 @@ cp full/checkpoints/0003/optimizer.safetensors one/checkpoints/0016/optimizer.sa
 does "the optimizer does not count" rein run policy --steps 4
 cp one/checkpoints/0001/adapter_model.safetensors one/checkpoints/0016/adapter_model.safetensors
 refused "another reward model" 'reward is not what the run was made with: reward_model/0/adapter_model.safetensors was' rein run policy --steps 5
+
+# The reader of examples/overoptimization: happy words count once, sad ones against, and pairs differ.
+liking() { python3 -c 'import sys; sys.path.insert(0, sys.argv[1]); import diary; print(diary.liking(sys.argv[2]))' "$example" "$1"; }
+true_of "a happy word" "$(liking 'a warm dog ran, a old cat sat.') == 1"
+true_of "a happy word twice" "$(liking 'a warm dog ran, a warm cat sat.') == 0"
+true_of "a sad word" "$(liking 'a warm dog ran, a grim cat sat, a cold man ate.') == -1"
+does "its prompts" python3 "$example/diary.py" prompts 7
+does "its lines" python3 "$example/diary.py" write 5 1
+does "its script" sh -n "$example/run.sh"
 
 # ------------------------------------------------------------------------------------------------------- before anything is written
 does "dry run" rein reward dry --data pairs.jsonl --held-out others.jsonl "${new[@]}" --dry-run

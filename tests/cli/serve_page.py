@@ -2,6 +2,7 @@
 has made the models and the run in the current directory. Prints 'N passed, N failed'."""
 
 import base64
+import concurrent.futures
 import hashlib
 import html.parser
 import json
@@ -135,6 +136,32 @@ def test_only_what_is_new():
             error = s.bad(400, f"/rein/v1/run?after={wrong}", param="after")
             assert "must be a step" in error["message"], wrong
             s.bad(400, f"/v1/history?after={wrong}", param="after")
+
+
+def test_a_long_history_holds_nobody_up():
+    """While it is read others are answered; too many readers are refused; a server that stops waits for them."""
+    shutil.rmtree("long", ignore_errors=True)
+    shutil.copytree("one", "long")
+    with Server("long") as s:
+        with open("long/history.jsonl", "w") as file:
+            for step in range(1, 8001):
+                file.write(json.dumps({"step": step, **{f"metric/{i}": step + i for i in range(40)}}) + "\n")
+        with concurrent.futures.ThreadPoolExecutor(24) as pool:
+            answers = [pool.submit(s.ask, "/rein/v1/run") for _ in range(24)]
+            waited = []
+            while not all(a.done() for a in answers):
+                began = time.time()
+                s.good("/health")
+                waited.append(time.time() - began)
+        statuses = [a.result()[0] for a in answers]
+        assert set(statuses) <= {200, 429} and 200 in statuses, statuses
+        assert sorted(waited)[len(waited) // 2] < 1, waited
+        (run,) = s.good("/rein/v1/run")["runs"]
+        assert run["metrics"]["metric/0"]["of"] == 8000 and len(run["metrics"]["metric/0"]["steps"]) <= 2000
+        with s.connect() as left:  # its client goes away, and the server stops
+            left.sendall(b"GET /rein/v1/run HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            time.sleep(0.05)
+        s.stop()
 
 
 def group(step):

@@ -55,6 +55,23 @@ def test_a_run_is_that_of_the_command_line(tmp_path):
     assert ours.step == 2 and ours.first.step == 0 and ours.last.step == 2 and len(ours.history) == 2
 
 
+def test_online_preferences(tmp_path):
+    """A run trains on pairs of its own responses; one step on the groups that it recorded is its first step."""
+    settings = {**SMALL, "preset": "online-dpo", "prompts": 8, "samples": 4, "max_tokens": 40, "eval_prompts": 0}
+    run = rein.run(tmp_path / "run", task="sums", preference_loss="ipo_sum", beta=0.2, **settings)
+    first = run.history[0]
+    assert first["pairs"] + first["pairs/ties"] == 8 and first["pairs"] > 0 and first["rewards/margins"] == 0
+    assert first["loss"] == pytest.approx((1 / 0.4) ** 2, rel=1e-12)
+    same = {name: settings[name] for name in ("model", "preset", "learning_rate", "threads")}
+    groups = tmp_path / "run/trajectories/train/0001.jsonl"
+    step = rein.train(tmp_path / "again", groups, preference_loss="ipo_sum", beta=0.2, **same)
+    assert step["loss"] == first["loss"] and step["pairs"] == first["pairs"]
+    theirs = Path(step["checkpoint"], "adapter_model.safetensors").read_bytes()
+    assert theirs == (tmp_path / "run/checkpoints/0001/adapter_model.safetensors").read_bytes()
+    with pytest.raises(ValueError, match="advantage has no effect: preference_loss replaces the objective"):
+        rein.run(tmp_path / "wrong", task="sums", advantage="group-mean", **settings)
+
+
 def test_a_run_resumes_bit_for_bit(tmp_path):
     whole = rein.run(tmp_path / "whole", task=EXAMPLES, reward=digits, **SMALL)
     rein.run(tmp_path / "parts", task=EXAMPLES, reward=digits, **{**SMALL, "steps": 1})
@@ -196,6 +213,24 @@ def test_several_rewards_and_none(tmp_path):
 
     with pytest.raises(ArithmeticError, match="no judge gave a reward"):
         rein.run(tmp_path / "never", task=EXAMPLES, reward=never, **SMALL)
+
+
+def test_reward_models(tmp_path):
+    """Two models of rein reward, whose mean is the reward; a relative path and a step."""
+    program = ROOT / "build/rein"
+    if not program.exists():
+        pytest.skip("there is no build/rein")
+    pairs = [{"prompt": e["prompt"], "chosen": e["answer"], "rejected": e["answer"] + "!"} for e in EXAMPLES[:8]]
+    (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs))
+    for seed in (1, 2):
+        command = [program, "reward", f"judge{seed}", f"--model={MODEL}", "--data=pairs.jsonl", f"--seed={seed}"]
+        subprocess.run(command, check=True, capture_output=True, cwd=tmp_path)
+    specs = [f"model:{tmp_path / 'judge1'}", f"model:{tmp_path / 'judge2'}@0"]
+    run = rein.run(tmp_path / "run", task=EXAMPLES, reward=specs, reward_weights="0.5,0.5", **SMALL)
+    row = run.history[0]
+    mean = (row["rewards/judge1/mean"] + row["rewards/judge2/mean"]) / 2
+    assert row["rewards/judge1/mean"] != row["rewards/judge2/mean"]
+    assert abs(row["reward"] - mean) < 1e-9
 
 
 def test_async_rewards(tmp_path):

@@ -71,9 +71,9 @@ static void test_refused(void **state) {
         {"keep_best=-acuracy", "keep_best names \"acuracy\": no step has such a metric (docs/metrics.md)"},
         {"stop_at=rewards/exact/mean>0.2", "stop_at names \"rewards/exact/mean\": the first reward is rewards/regex/mean"},
         {"prompts=7", "prompts is 7: the task has only 6 examples to train on"},
-        {"reward=",
-         "reward is missing: the task @/six.jsonl has no verifier of its own; exact, number, regex:PATTERN, length:N, or a "
-         "program"},
+        {"reward=", "reward is missing: the task @/six.jsonl has no verifier of its own; exact, number, regex:PATTERN, length:N, "
+                    "model:DIR, or a "
+                    "program"},
         {"reward_weights=1", "reward_weights has 1 numbers, and there are 2 rewards"},
         {"reward_weights=1,2,3", "reward_weights has 3 numbers, and there are 2 rewards"},
         {"reward_weights=1,x", "reward_weights[1] is \"x\": numbers with commas between them"},
@@ -485,14 +485,22 @@ static void test_the_page_has_every_metric(void **state) {
     json_t *lines = lines_of("all-metrics", "history.jsonl"), *metrics = json_array_get(lines, 0);
     for (int loop = 0; fgets(line, sizeof line, page);) {
         loop |= !strcmp(line, "## Of the loop\n");
+        if (!strcmp(line, "## Of pairs\n")) break;
         if (sscanf(line, "| `%99[^`]` |", name) != 1) continue;
         of_loop += (size_t)loop;
         snprintf(real, sizeof real, "%s", strcmp(name, "rewards/NAME/mean") ? name : "rewards/length/mean");
         if (loop && !json_object_get(metrics, real)) fail_msg("no step has %s", real);
         found += json_object_get(metrics, real) != NULL;
     }
+    size_t of_pairs = 0;
+    while (fgets(line, sizeof line, page)) {
+        if (sscanf(line, "| `%99[^`]` |", name) != 1) continue;
+        if (!strcmp(name, "kl")) continue; /* of kto */
+        if (!rein_settings_metric_is_of_pairs(name, strlen(name))) fail_msg("no step on pairs has %s", name);
+        of_pairs++;
+    }
     fclose(page);
-    assert_true(of_loop == 17);
+    assert_true(of_loop == 17 && of_pairs == 8);
     assert_int_equal(found + 2, json_object_size(metrics)); /* but for the step, and the other reward */
     json_decref(lines);
 }

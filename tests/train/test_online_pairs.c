@@ -64,8 +64,8 @@ static void test_shape(void **state) {
     rein_groups groups = five_groups(3);
     assert_pairs(&groups, "preset=online-dpo shape=budget token_budget=2 budget_penalty_coef=1",
                  (const int[GROUPS][2]){{0, 2}, {0, 3}, {3, 0}, {2, 0}, {1, 0}}, 0);
-    assert_pairs(&groups, "preset=online-dpo reward_clip=0.1",
-                 (const int[GROUPS][2]){{0, 2}, {-1, -1}, {-1, -1}, {-1, -1}, {0, 1}}, 3);
+    assert_pairs(&groups, "preset=online-dpo reward_clip=0.1", (const int[GROUPS][2]){{0, 2}, {-1, -1}, {-1, -1}, {-1, -1}, {0, 1}},
+                 3);
     rein_groups_free(&groups);
 }
 
@@ -138,7 +138,8 @@ static void check_loss(const rein_preference_info *info) {
     const int noise = info->loss == REIN_PREFERENCE_CDPO || info->loss == REIN_PREFERENCE_ROBUST;
     char settings[200], online[60], given[60];
     if (noise) options.label_smoothing = 0.125;
-    snprintf(settings, sizeof settings, "preset=online-dpo preference_loss=%s%s", info->name, noise ? " label_smoothing=0.125" : "");
+    snprintf(settings, sizeof settings, "preset=online-dpo preference_loss=%s%s", info->name,
+             noise ? " label_smoothing=0.125" : "");
     snprintf(online, sizeof online, "online-%s", info->name), snprintf(given, sizeof given, "given-%s", info->name);
     rein_session *a = open_run(online, settings);
     rein_settings *plain = settings_of("");
@@ -147,7 +148,8 @@ static void check_loss(const rein_preference_info *info) {
     OK(rein_session_open(&b, in_folder(given), plain, &error_));
     for (int i = 1; i <= 2; i++) {
         const rein_session_report of_groups = step(a, &groups, NULL), of_pairs = step(b, &pairs, &options);
-        static const char *const same[] = {"loss", "grad_norm", "rewards/chosen", "rewards/margins", "logps/rejected", "tokens/trained"};
+        static const char *const same[] = {"loss",           "grad_norm",     "rewards/chosen", "rewards/margins",
+                                           "logps/rejected", "tokens/trained"};
         for (size_t k = 0; k < COUNT(same); k++) {
             const double x = metric(&of_groups, same[k]), y = metric(&of_pairs, same[k]);
             if (!(fabs(x - y) <= 1e-15 * fabs(y))) fail_msg("%s: %s is %.17g, of pairs %.17g", info->name, same[k], x, y);
@@ -190,10 +192,10 @@ static void test_refused(void **state) {
         {"preset=online-dpo minibatches=2", "minibatches must be 1 with preference_loss"},
         {"preset=online-dpo mask_truncated_completions=yes", "mask_truncated_completions has no effect with preference_loss"},
         {"preset=online-dpo preference_loss=orpo kl_penalty_reference_step=0", "preference_loss orpo has no reference"},
-        {"preset=online-dpo keep_best=kl", "there is no kl with preference_loss"},
-        {"preset=online-dpo keep_best=ratio/mean", "there is no ratio/mean with preference_loss"},
+        {"preset=online-dpo keep_best=kl", "there is no kl with this loss over pairs"},
+        {"preset=online-dpo keep_best=ratio/mean", "there is no ratio/mean with a loss over pairs"},
         {"preset=grpo keep_best=rewards/margins", "there is no rewards/margins without preference_loss"},
-        {"preset=online-dpo preference_loss=kto keep_best=rewards/accuracies", "there is no rewards/accuracies with preference_loss kto"},
+        {"preset=online-dpo preference_loss=kto keep_best=rewards/accuracies", "there is no rewards/accuracies with the loss kto"},
         {"preset=online-dpo preference_loss=cdpo", "label_smoothing is required"}};
     rein_session *s;
     for (size_t i = 0; i < COUNT(wrong); i++)

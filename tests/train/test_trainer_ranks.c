@@ -19,8 +19,8 @@ static char model_a[300], model_b[300]; /* made once: in_folder is for one threa
 
 /* What the ranks train, and what each of them has in the end. */
 typedef struct job {
-    int full, early, extra,
-        flip; /* early: sums are made as soon as they are complete; extra: a second pass; flip: a bit of this rank */
+    int full, early, extra, flip, /* -1: none */
+        flip_moment; /* 1 + a rank; early: sums are made as soon as they are complete; extra: a second pass; flip: a bit of this rank */
     size_t shards;
     const rein_groups *groups, *more;
     const rein_options *objective;
@@ -38,6 +38,14 @@ static void flip_a_bit(rein_trainer *t) {
     *byte ^= 1;
 }
 
+static void flip_a_moment(rein_trainer *t) {
+    size_t begins[MOST_RANKS + 1];
+    rein_adamw_parts(begins, t->floats, rein_ranks_size(t->ranks));
+    const size_t rank = rein_ranks_rank(t->ranks);
+    unsigned char *byte = (unsigned char *)&t->second[(begins[rank] + begins[rank + 1]) / 2];
+    *byte ^= 1;
+}
+
 static rein_status one_step(job *j, rein_trainer *t, size_t rank, const rein_policy *reference, int step, rein_error *err) {
     const rein_pass_options o = {
         .objective = j->objective, .reference = reference, .policy_step = -1, .advantages = j->advantages[rank]};
@@ -50,6 +58,7 @@ static rein_status one_step(job *j, rein_trainer *t, size_t rank, const rein_pol
     for (size_t s = 0; s < t->options.shards; s++) used += t->taken[s];
     if (!rank) j->buffers = used;
     if (step == 1 && j->flip == (int)rank) flip_a_bit(t);
+    if (step == 1 && j->flip_moment == (int)rank + 1) flip_a_moment(t);
     return status ? status : rein_trainer_optim_step(&j->norm[rank], t, &ADAMW, err);
 }
 
@@ -201,6 +210,85 @@ static void test_flipped_bit(void **state) {
     rein_groups_free(&groups);
 }
 
+/* The moments are in one rank's memory alone: a bit of them that changes between two steps is found. So few parameters are one chunk, which the last
+ * rank has. */
+static void test_flipped_moment(void **state) {
+    (void)state;
+    rein_groups groups = make_groups(6, 12);
+    for (int full = 0; full < 2; full++) {
+        job j = {.full = full,
+                 .flip = -1,
+                 .flip_moment = 1 + 2,
+                 .groups = &groups,
+                 .objective = options_of("preset=art aggregation=token-mean"),
+                 .tokens = tokens_of(&groups)};
+        j = run_job(&j, 3);
+        for (size_t r = 0; r < 3; r++) {
+            assert_true(j.status[r] == REIN_ESYSTEM);
+            assert_string_equal(
+                j.err[r].message,
+                "rank 2: the moments of the optimizer have changed since its last step: this machine's memory is at fault");
+        }
+        free_job(&j);
+    }
+    rein_groups_free(&groups);
+}
+
+/* A step of the optimizer alone, in which one number of one rank is wrong. */
+enum { NUMBERS = 70000 }; /* five chunks of the optimizer */
+
+typedef struct lone_step {
+    size_t wrong, at; /* the rank, and the element */
+    rein_status status[MOST_RANKS];
+    rein_error err[MOST_RANKS];
+} lone_step;
+
+static void step_alone(rein_ranks *ranks, void *user) {
+    lone_step *l = user;
+    const size_t rank = rein_ranks_rank(ranks), sizes[] = {20001, 7, NUMBERS - 20008};
+    float *arrays = calloc(4 * NUMBERS, sizeof *arrays), *values = arrays, *gradient = arrays + NUMBERS;
+    rein_parameter parameters[3];
+    int64_t steps = 0;
+    for (size_t i = 0; i < NUMBERS; i++)
+        values[i] = (float)(i % 97) / 50 - 1, gradient[i] = (float)(i % 31) / 30 - 0.5F, arrays[3 * NUMBERS + i] = 0.1F;
+    for (size_t i = 0, at = 0; i < 3; at += sizes[i++])
+        parameters[i] = (rein_parameter){"p", values + at, gradient + at, 1, sizes[i], sizes[i], i != 1};
+    if (rank == l->wrong) values[l->at] += 0.25F;
+    l->status[rank] = rein_adamw_step_shared(NULL, values, arrays + 2 * NUMBERS, arrays + 3 * NUMBERS, &steps, parameters, 3,
+                                             &ADAMW, NULL, ranks, &l->err[rank]);
+    free(arrays);
+}
+
+static void expect_wrong(size_t ranks, size_t wrong, size_t at, const char *message) {
+    lone_step l = {.wrong = wrong, .at = at};
+    run_ranks(ranks, step_alone, &l);
+    for (size_t r = 0; r < ranks; r++) {
+        if (l.status[r] != (message ? REIN_ESYSTEM : REIN_OK)) fail_msg("%zu ranks, rank %zu: %s", ranks, r, l.err[r].message);
+        if (message) assert_string_equal(l.err[r].message, message);
+    }
+}
+
+/* What a rank computes wrongly in its own part is found by two others; a rank that finds fault alone is wrong itself. */
+static void test_wrong_step(void **state) {
+    (void)state;
+    for (size_t n = 2; n <= 5; n++) {
+        expect_wrong(n, SIZE_MAX, 0, NULL);
+        size_t begins[MOST_RANKS + 1];
+        rein_adamw_parts(begins, NUMBERS, n);
+        for (size_t wrong = 0; wrong < n; wrong++) {
+            char message[200], pair[200];
+            snprintf(message, sizeof message,
+                     "rank %zu computes wrongly: two others get another step of the optimizer from the same numbers", wrong);
+            snprintf(
+                pair, sizeof pair,
+                "rank 1 and rank 0 compute another step of the optimizer from the same numbers, and too few ranks agree to tell "
+                "which is right");
+            expect_wrong(n, wrong, begins[wrong] + 5, n == 2 ? pair : message);
+            expect_wrong(n, wrong, begins[(wrong + n - 1) % n] + 3000, n == 2 ? pair : message); /* of the rank that it checks */
+        }
+    }
+}
+
 /* A gradient that is not finite is reported by all, wherever it is. */
 static void test_refused(void **state) {
     (void)state;
@@ -222,10 +310,8 @@ static int start(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_instruction_sets),
-        cmocka_unit_test(test_flipped_bit),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_same_bits),      cmocka_unit_test(test_instruction_sets), cmocka_unit_test(test_flipped_bit),
+        cmocka_unit_test(test_flipped_moment), cmocka_unit_test(test_wrong_step),       cmocka_unit_test(test_refused),
     };
     return cmocka_run_group_tests(tests, start, remove_folder);
 }

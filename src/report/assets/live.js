@@ -113,7 +113,9 @@ function showRun() {
 
 /* ---- the training queue */
 
-const JOBS = new Map();
+const JOBS = new Map(); // by id, in the order of their arrival
+const MOST_JOBS = 300;
+let arrived = 0;
 const HAS_ENDED = ["done", "failed", "cancelled"];
 const JOB_METRICS = [["reward", "reward"], ["loss", "loss"], ["kl", "KL"], ["entropy", "entropy"], ["grad_norm", "gradient norm"]];
 
@@ -146,16 +148,20 @@ function showQueue() {
   ));
 }
 
+const keepJob = (job) => JOBS.set(job.id, { ...job, order: JOBS.get(job.id)?.order ?? arrived++ });
+
 function takeJob(job) {
   const old = JOBS.get(job.id);
-  JOBS.set(job.id, { ...job, order: old?.order ?? JOBS.size });
+  keepJob(job);
+  if (JOBS.size > MOST_JOBS) JOBS.delete(JOBS.keys().next().value);
   showQueue();
   if (HAS_ENDED.includes(job.status) && old && !HAS_ENDED.includes(old.status)) wake();
 }
 
 async function fetchJobs() {
   const { data } = await ask("/v1/train");
-  data.reverse().forEach((job) => JOBS.set(job.id, { ...job, order: JOBS.get(job.id)?.order ?? JOBS.size }));
+  JOBS.clear(); // the server may be another one
+  data.reverse().forEach(keepJob);
   showQueue();
 }
 
@@ -193,6 +199,7 @@ let modelsOf = null; // the step for which the list of models was fetched
 
 async function update() {
   STATUS = await ask("/rein/v1/status");
+  if (STATUS.version !== DATA.version) location.reload();
   const first = modelsOf === null;
   const changed = STATUS.run ? await fetchRun() : first;
   if (STATUS.trains && (first || !listening)) await fetchJobs();

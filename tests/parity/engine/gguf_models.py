@@ -1,8 +1,8 @@
-"""gguf_models.py - GGUF files of random models, written by `rein export` or by PyPI's gguf, and what PyPI's gguf reads in
-them, as models of transformers.
+"""gguf_models.py - GGUF files of random models, written by `rein export` or by PyPI's gguf, and what PyPI's gguf reads
+in them, as models of transformers.
 
-Names are those of gguf's own map from transformers' names. What llama.cpp's converter changes is undone here: the rows of
-q and k of llama-type models, the 1 in the norms of Gemma, experts in one tensor.
+Names are those of gguf's own map from transformers' names. What llama.cpp's converter changes is undone here: the rows
+of q and k of llama-type models, the 1 in the norms of Gemma, experts in one tensor.
 """
 
 import copy
@@ -10,12 +10,11 @@ import re
 import subprocess
 
 import engine
+import families
 import gguf
 import numpy as np
 import torch
 from transformers import LlamaConfig, Qwen2Config, Qwen3Config
-
-import families
 
 SIZES = dict(  # rows of whole blocks of 256
     vocab_size=311,
@@ -75,7 +74,7 @@ SCALES = {"Q4_K": (3e-4, 8), "Q5_K": (1.5e-4, 16), "Q6_K": (5e-5, 0)}  # d, and 
 
 
 def random_blocks(shape, kind, generator):
-    """Bytes of blocks of 256, all of whose bits are drawn; the weights are near 0, and of a size that suits a matrix."""
+    """Bytes of blocks of 256, all of whose bits are drawn; the weights are of a size that suits a matrix."""
     elements, size = gguf.GGML_QUANT_SIZES[gguf.GGMLQuantizationType[kind]]
     blocks = generator.integers(0, 256, (*shape[:-1], shape[-1] // elements, size), dtype=np.uint8)
     scale, least = SCALES[kind]

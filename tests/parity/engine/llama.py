@@ -1,5 +1,5 @@
-"""llama.py - log-probabilities by llama.cpp, called through the C functions of llama-cpp-python: keys and values in f32,
-no flash attention."""
+"""llama.py - log-probabilities by llama.cpp, called through the C functions of llama-cpp-python: keys and values in
+f32, no flash attention."""
 
 import contextlib
 import ctypes
