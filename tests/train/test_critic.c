@@ -151,7 +151,8 @@ static void test_kill(void **state) {
             _exit(0);
         }
         int result;
-        const struct timespec moment = {0, 1000000L * (10 + 7 * round)};
+        const long milliseconds = 10 + 7 * round;
+        const struct timespec moment = {milliseconds / 1000, milliseconds % 1000 * 1000000};
         nanosleep(&moment, NULL);
         kill(child, SIGKILL);
         assert_int_equal(waitpid(child, &result, 0), child);
