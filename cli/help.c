@@ -203,8 +203,9 @@ static const cli_command COMMANDS[] = {
             "new run needs --model and --task. An existing run resumes where it stopped, with its own settings: rein run RUN is "
             "enough, and the result is the same as without the interruption.\n"
             "--task is a built-in task (rein task lists them), a file of JSON lines ({\"prompt\": ..., \"answer\": ...}), or a "
-            "program. --reward is a verifier (task, exact, number, regex:PATTERN, length:N) or a program; several rewards are "
-            "added, weighted by --reward-weights.\n"
+            "program. --reward is a verifier (task, exact, number, regex:PATTERN, length:N), a reward model (model:RUN or "
+            "model:DIR) or "
+            "a program; several rewards are added, weighted by --reward-weights.\n"
             "The policy is evaluated on held-out prompts before the first step, every --eval-steps steps and at the end. Ctrl-C "
             "ends the run after the current step; a second Ctrl-C ends it at once, and that step is lost.\n"
             "At the end RUN contains summary.json and report.html, and RUN/checkpoints the adapters, in the format of PEFT.",

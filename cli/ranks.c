@@ -56,11 +56,11 @@ int cli_ranks_open(const cli_command *command) {
     if (expected < 2) return CLI_DONE;
     if (launched_rank() > 0) be_silent();
     if (!command->ranks)
-        return cli_say(
-            CLI_WRONG, command->name,
-            "%zu ranks were started: rein %s works as one process, without mpirun or srun; rein run, train, sft, dpo, reward and distill "
-            "share their work among ranks",
-            expected, command->name);
+        return cli_say(CLI_WRONG, command->name,
+                       "%zu ranks were started: rein %s works as one process, without mpirun or srun; rein run, train, sft, dpo, "
+                       "reward and distill "
+                       "share their work among ranks",
+                       expected, command->name);
     return join(command->name, expected);
 }
 

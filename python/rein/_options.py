@@ -293,7 +293,9 @@ class Explanation:
             lines += [self._line(name) for name in self.options if _INFO[name].stage == stage]
         lines += ["", "KL: the expectation of its gradient, compared with that of KL(policy‖reference)"]
         pairs = self.options.get("preference_loss", "none") != "none"
-        none = "the reference, if there is one, is part of the loss over pairs" if pairs else "every KL coefficient is 0"
+        none = (
+            "the reference, if there is one, is part of the loss over pairs" if pairs else "every KL coefficient is 0"
+        )
         lines += [] if self.kl_bias else [f"  No KL term: {none}."]
         for row in self.kl_bias:
             lines += [f"  {row.form}", f"    on-policy   {row.on_policy}", f"    off-policy  {row.off_policy}"]

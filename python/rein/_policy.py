@@ -175,8 +175,9 @@ def policy_loss(
 
     Token arrays (`log_probs`, `old_log_probs`, `ref_log_probs`, `sample_log_probs`, `entropies`, `exact_kl`,
     `teacher_log_probs`, `teacher_divergence`, `values`, `mask`) are padded, [B, T], or packed, [tokens] with
-    `sequence_lengths` [B]. `mask` is 1 where a token trains, None: all tokens train; entries where it is 0 are ignored and may be NaN. `group_sizes`: the number of sequences per prompt, one
-    number or one per prompt; default: all sequences are one group.
+    `sequence_lengths` [B]. `mask` is 1 where a token trains, None: all tokens train; entries where it is 0 are ignored
+    and may be NaN. `group_sizes`: the number of sequences per prompt, one number or one per prompt; default: all
+    sequences are one group.
 
     `rewards` [B], or `reward_components` [B, n] with `reward_weights` [n], or `advantages`, [B] or one per token,
     which are used unchanged. For compositions that need them: `baseline_rewards` [B] or one per group,

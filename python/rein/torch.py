@@ -303,7 +303,12 @@ def policy_loss(
     of_exact_kl = np.empty(inputs.shape, inputs.dtype) if _wants_gradient(exact_kl) else None
     of_teacher = np.empty(inputs.shape, inputs.dtype) if _wants_gradient(teacher_divergence) else None
     raw = _policy.run_step(inputs, (gradient, of_entropies, None), threads, of_exact_kl, of_teacher)
-    known = ((log_probs, gradient), (entropies, of_entropies), (exact_kl, of_exact_kl), (teacher_divergence, of_teacher))
+    known = (
+        (log_probs, gradient),
+        (entropies, of_entropies),
+        (exact_kl, of_exact_kl),
+        (teacher_divergence, of_teacher),
+    )
     loss = _known(raw.loss, dtype, known)
     if not return_metrics:
         return loss

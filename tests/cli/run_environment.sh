@@ -29,6 +29,16 @@ does "resumed" rein run halves "${common[@]}" --task "$(play guess)" --steps 1 -
 does "resumed" rein run halves --steps 2
 if cmp -s halves/checkpoints/0002/adapter_model.safetensors plain/checkpoints/0002/adapter_model.safetensors; then pass; else fail "resumed: other bits"; fi
 
+# ---- killed in the middle of a step
+does "three steps" rein run whole "${common[@]}" --task "$(play guess)" --steps 3 --eval-prompts 0
+"$rein" run killed "${common[@]}" --task "$(play guess)" --steps 3 --eval-prompts 0 >/dev/null 2>&1 &
+until [ -e killed/checkpoints/0001 ] || ! kill -0 $!; do sleep 0.02; done
+kill -9 $!
+wait $! 2>/dev/null
+absent "the end of the killed run" killed/checkpoints/0003
+does "resumed after kill -9" rein run killed --steps 3
+if cmp -s killed/checkpoints/0003/adapter_model.safetensors whole/checkpoints/0003/adapter_model.safetensors; then pass; else fail "after kill -9: other bits"; fi
+
 # ---- what is written
 if python3 - <<'END'
 import json

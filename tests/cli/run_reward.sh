@@ -6,6 +6,7 @@ set -u
 # shellcheck source-path=SCRIPTDIR source=cases.sh
 . "$(dirname "$0")/cases.sh"
 sums=$(realpath "$(dirname "$0")/../../models/sums")
+example=$(realpath "$(dirname "$0")/../../examples/overoptimization")
 guess=$(realpath "$(dirname "$0")/../../examples/environments/guess.py")
 cd "$work" || exit 1
 
@@ -102,6 +103,15 @@ cp full/checkpoints/0003/optimizer.safetensors one/checkpoints/0016/optimizer.sa
 does "the optimizer does not count" rein run policy --steps 4
 cp one/checkpoints/0001/adapter_model.safetensors one/checkpoints/0016/adapter_model.safetensors
 refused "another reward model" 'reward is not what the run was made with: reward_model/0/adapter_model.safetensors was' rein run policy --steps 5
+
+# The reader of examples/overoptimization: happy words count once, sad ones against, and pairs differ.
+liking() { python3 -c 'import sys; sys.path.insert(0, sys.argv[1]); import diary; print(diary.liking(sys.argv[2]))' "$example" "$1"; }
+true_of "a happy word" "$(liking 'a warm dog ran, a old cat sat.') == 1"
+true_of "a happy word twice" "$(liking 'a warm dog ran, a warm cat sat.') == 0"
+true_of "a sad word" "$(liking 'a warm dog ran, a grim cat sat, a cold man ate.') == -1"
+does "its prompts" python3 "$example/diary.py" prompts 7
+does "its lines" python3 "$example/diary.py" write 5 1
+does "its script" sh -n "$example/run.sh"
 
 # ------------------------------------------------------------------------------------------------------- before anything is written
 does "dry run" rein reward dry --data pairs.jsonl --held-out others.jsonl "${new[@]}" --dry-run

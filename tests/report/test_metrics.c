@@ -14,7 +14,9 @@
 #include "report/metrics.h"
 #include "support/allocation.h"
 
-enum { ALL = REIN_STEP_REWARDS | REIN_STEP_BUDGETS | REIN_STEP_REFERENCE | REIN_STEP_ENTROPIES | REIN_STEP_EXACT_KL };
+enum {
+    ALL = REIN_STEP_REWARDS | REIN_STEP_BUDGETS | REIN_STEP_REFERENCE | REIN_STEP_ENTROPIES | REIN_STEP_EXACT_KL | REIN_STEP_TEACHER
+};
 
 /* Every field another number. */
 static rein_step_numbers numbered(void) {
@@ -41,6 +43,8 @@ static rein_step_numbers numbered(void) {
                              .entropy = 20,
                              .surrogate_loss = 21,
                              .kl_loss = 22,
+                             .teacher_loss = 61,
+                             .teacher_divergence = 62,
                              .entropy_loss = 23,
                              .trained_tokens = 24}},
         .parts = ALL,
@@ -130,6 +134,8 @@ static const rein_named_number expected[] = {
     {"loss/surrogate", 21},
     {"loss/kl", 22},
     {"loss/entropy", 23},
+    {"loss/teacher", 61},
+    {"teacher/divergence", 62},
     {"tokens/trained", 24},
     {"tokens_per_second", 37},
     {"time/sample", 32},
@@ -199,13 +205,15 @@ static void test_what_does_not_apply_is_left_out(void **state) {
     gone(&numbers, (const char *const[]){"kl", "kl_policy_ref", NULL});
     numbers.parts = ALL & ~REIN_STEP_ENTROPIES;
     gone(&numbers, (const char *const[]){"entropy", NULL});
+    numbers.parts = ALL & ~REIN_STEP_TEACHER;
+    gone(&numbers, (const char *const[]){"loss/teacher", "teacher/divergence", NULL});
     numbers.parts = ALL & ~REIN_STEP_EXACT_KL;
     gone(&numbers, (const char *const[]){"kl_exact", NULL});
     numbers.parts = ALL;
     numbers.loss.nothing_to_train = 1;
-    gone(&numbers, (const char *const[]){"kl", "kl_policy_ref", "kl_exact", "kl/old_k1", "kl/old_k3", "entropy",
-                                         "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean", "ratio/mean",
-                                         "ratio/min", "ratio/max", "ratio/p99", "ratio/ess", NULL});
+    gone(&numbers, (const char *const[]){"kl", "kl_policy_ref", "kl_exact", "teacher/divergence", "kl/old_k1", "kl/old_k3",
+                                         "entropy", "clip_ratio/low_mean", "clip_ratio/high_mean", "clip_ratio/region_mean",
+                                         "ratio/mean", "ratio/min", "ratio/max", "ratio/p99", "ratio/ess", NULL});
     numbers.loss.nothing_to_train = 0;
     numbers.on_policy_gap = numbers.seconds_sample = NAN;
     gone(&numbers, (const char *const[]){"on_policy/max_gap", "time/sample", NULL});

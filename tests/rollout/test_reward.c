@@ -295,9 +295,10 @@ static void test_unknown(void **state) {
     refuses("regx:a+", "reward \"regx:a+\" is unknown: did you mean regex:PATTERN? (A program of this folder is ./regx:a+)");
     refuses("lenght:20", "reward \"lenght:20\" is unknown: did you mean length:N? (A program of this folder is ./lenght:20)");
     refuses("group", "reward \"group\" is unknown: did you mean group: COMMAND? (A program of this folder is ./group)");
-    refuses("judge.py",
-            "reward \"judge.py\" is unknown: task, exact, number, regex:PATTERN, length:N or a command, with a blank or a "
-            "slash in it (./judge.py)");
+    refuses(
+        "judge.py",
+        "reward \"judge.py\" is unknown: task, exact, number, regex:PATTERN, length:N, model:DIR or a command, with a blank or a "
+        "slash in it (./judge.py)");
     refuses("exact:5", "reward \"exact:5\" takes no argument: exact");
     refuses("length", "reward \"length\" needs an argument after the colon: length:N");
     refuses("group:", "reward \"group:\" needs a command after the colon: group: COMMAND");

@@ -290,6 +290,11 @@ static void test_refused(void **state) {
     refuses("preset=ppo|critic=@/nowhere",
             "critic is \"@/nowhere\", which is not a model: same (the policy's own model), or a local "
             "directory with config.json and safetensors is needed");
+    put("small/adapter_config.json", "{}");
+    refuses("preset=ppo|critic=@/small",
+            "critic is \"@/small\", the directory of an adapter: the directory of a model is needed, with "
+            "the adapter merged into it");
+    remove(in_folder("small/adapter_config.json"));
     refuses("preset=ppo|critic=@/small",
             "critic has a vocabulary of 90 tokens, and the policy one of 97: a critic reads the tokens of "
             "the policy");

@@ -71,9 +71,9 @@ static void test_refused(void **state) {
         {"keep_best=-acuracy", "keep_best names \"acuracy\": no step has such a metric (docs/metrics.md)"},
         {"stop_at=rewards/exact/mean>0.2", "stop_at names \"rewards/exact/mean\": the first reward is rewards/regex/mean"},
         {"prompts=7", "prompts is 7: the task has only 6 examples to train on"},
-        {"reward=",
-         "reward is missing: the task @/six.jsonl has no verifier of its own; exact, number, regex:PATTERN, length:N, or a "
-         "program"},
+        {"reward=", "reward is missing: the task @/six.jsonl has no verifier of its own; exact, number, regex:PATTERN, length:N, "
+                    "model:DIR, or a "
+                    "program"},
         {"reward_weights=1", "reward_weights has 1 numbers, and there are 2 rewards"},
         {"reward_weights=1,2,3", "reward_weights has 3 numbers, and there are 2 rewards"},
         {"reward_weights=1,x", "reward_weights[1] is \"x\": numbers with commas between them"},

@@ -18,12 +18,19 @@ llama = pytest.importorskip("llama", reason="SKIPPED LOUDLY: llama-cpp-python is
 # Measured on the random models: 2.9e-6, 1.3e-3, 1e-2, 3.6e-2, 3.9e-2. Gemma's GELU is a table of f16 there.
 BOUNDS = dict(f32=1e-5, f16=3e-3, bf16=2e-2, q8_0=8e-2, q4_0=8e-2)
 GELU = 2e-3
+LOUD = dict(granite=2.5)  # its logits are divided by 0.4, and so are their errors
 ATTENTION = ["q_proj", "k_proj", "v_proj", "o_proj"]
 MODULES = dict(phi3=oracle.FUSED_MODULES, qwen3_moe=ATTENTION)
 
 
-def distance(a, b):
-    return (a.double() - b.double()).pow(2).mean().sqrt().item()
+def bound(family, kind):
+    return BOUNDS[kind] * LOUD.get(family, 1) + (GELU if family.startswith("gemma") else 0)
+
+
+def distance(a, b, family=""):
+    """With experts the median: where two are nearly equal, rounding chooses another one, and that token is far off."""
+    off = (a.double() - b.double()).abs()
+    return off.median().item() if family.endswith("moe") else off.pow(2).mean().sqrt().item()
 
 
 @pytest.fixture(scope="module", params=gguf_models.FAMILIES)
@@ -41,9 +48,9 @@ def tiny(request, tmp_path_factory):
 def test_models(tiny, kind):
     family, folder, tokens = tiny
     path = gguf_models.export(folder, folder / f"{kind}.gguf", "--type", kind)
-    off = distance(llama.log_probs(path, tokens.segments[0]), engine.evaluate(path, tokens).log_probs)
+    off = distance(llama.log_probs(path, tokens.segments[0]), engine.evaluate(path, tokens).log_probs, family)
     print(f"{family}, {kind}: {off:.1e}")
-    assert off <= BOUNDS[kind] + (GELU if family.startswith("gemma") else 0)
+    assert off <= bound(family, kind)
 
 
 def test_adapters(tiny):
@@ -53,7 +60,7 @@ def test_adapters(tiny):
     with_adapter = llama.log_probs(path, tokens.segments[0], adapter)
     ours = engine.evaluate(path, tokens, adapter=str(folder / "adapter")).log_probs
     assert distance(with_adapter, engine.evaluate(path, tokens).log_probs) > 0.1
-    assert distance(with_adapter, ours) <= BOUNDS["f32"] + (GELU if family.startswith("gemma") else 0)
+    assert distance(with_adapter, ours) <= bound(family, "f32")
 
 
 # ---- SmolLM2
@@ -64,16 +71,15 @@ def smollm2(tmp_path_factory):
         pytest.skip("SKIPPED LOUDLY: the package with SmolLM2 is not installed")
     folder = tmp_path_factory.mktemp("smollm2")
     path = real_models.gguf("smollm2", folder)
-    plain = folder / "plain"
-    engine_export = gguf_models.export(path, plain)
+    plain = gguf_models.export(path, folder / "plain")  # for its config.json
     with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(engine_export))
-    oracle.save_adapter(folder / "adapter", model, 4, 8, seed=7, size=0.1)
+        model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(plain))
+    oracle.save_adapter(folder / "adapter", model, 4, 8, seed=7, size=0.2)
     return path, folder, oracle.random_tokens([128], [-1], 5000, seed=1)
 
 
 # The rounding of activations, and for Q4_1, Q8_0 and Q4_0 that of llama.cpp to blocks of 8 bits.
-REAL = dict(f16=5e-2, bf16=2e-1, q8_0=3e-1, q4_0=3e-1)
+REAL = dict(f16=1e-2, bf16=5e-2, q8_0=3e-1, q4_0=3e-1)
 
 
 @pytest.mark.parametrize("kind", REAL)

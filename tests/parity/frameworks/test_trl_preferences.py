@@ -1,4 +1,4 @@
-"""The losses over preferences of TRL's DPO, KTO, CPO and ORPO trainers, called as they are on trainers that were never
+"""The losses over preferences of TRL's DPO, KTO, CPO, ORPO and reward trainers, called as they are on trainers that were never
 initialised.
 
 The model is replaced by given per-token log-probs; nothing of the losses is. rein gets the sums that these tokens
@@ -17,6 +17,7 @@ import rein
 dpo_trainer = pytest.importorskip("trl.trainer.dpo_trainer")
 kto_trainer = pytest.importorskip("trl.trainer.kto_trainer")
 cpo_trainer = pytest.importorskip("trl.experimental.cpo.cpo_trainer")
+reward_trainer = pytest.importorskip("trl.trainer.reward_trainer")
 orpo_trainer = pytest.importorskip("trl.experimental.orpo.orpo_trainer")
 
 PAIRS, LONGEST = 5, 9
@@ -262,3 +263,40 @@ def test_orpo(seed):
     check(t, ours, loss, tolerance=1e-6)
     for key in ("rewards/chosen", "rewards/rejected", "rewards/margins", "rewards/accuracies"):
         assert metrics[key] == pytest.approx(ours[2][key], rel=1e-5), key
+
+
+# ------------------------------------------------------------------------------------------------------- reward models
+
+
+def reward_model_loss(rewards, margins, center):
+    """TRL's RewardTrainer.compute_loss; the rewards stand in for the model's output."""
+    trainer = bare(
+        reward_trainer.RewardTrainer,
+        model=SimpleNamespace(training=True),
+        args=SimpleNamespace(center_rewards_coefficient=center),
+        _metrics={"train": defaultdict(list)},
+        _total_train_tokens=0,
+        _tp_size=1,
+    )
+    inputs = {"attention_mask": torch.ones(len(rewards), 1)}
+    if margins is not None:
+        inputs["margin"] = torch.tensor(margins)
+    model = lambda attention_mask, use_cache, margin=None: SimpleNamespace(logits=rewards[:, None])  # noqa: E731
+    return trainer.compute_loss(model, inputs), trainer._metrics["train"]
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(("margin", "center"), [(False, None), (True, None), (False, 0.01), (True, 0.5)])
+def test_reward_model(margin, center, seed):
+    rng = np.random.default_rng(seed)
+    rewards = torch.tensor(rng.normal(0, 3, 2 * PAIRS), requires_grad=True)
+    margins = rng.uniform(0, 2, PAIRS) if margin else None
+    loss, metrics = reward_model_loss(rewards, margins, center)
+    chosen, rejected = rewards.detach().numpy()[:PAIRS], rewards.detach().numpy()[PAIRS:]
+    value, gradients, accuracy = rein.reward_loss(
+        chosen, rejected, margins, center or 0.0, return_grad=True, return_accuracy=True
+    )
+    theirs = torch.autograd.grad(loss, rewards)[0].numpy()
+    assert abs(value - loss.item()) <= 1e-12 * max(1, abs(value))
+    assert distance(np.concatenate(gradients), theirs) <= 1e-12
+    assert abs(accuracy - metrics["accuracy"][0]) < 1e-6

@@ -150,7 +150,14 @@ class Browser:
     def press(self, key, text=""):
         code = {"Enter": 13, "Tab": 9, "ArrowRight": 39, "Escape": 27}[key]
         for kind in ("keyDown", "keyUp"):
-            self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=code, text=text if kind == "keyDown" else "")
+            self.call(
+                "Input.dispatchKeyEvent",
+                type=kind,
+                key=key,
+                code=key,
+                windowsVirtualKeyCode=code,
+                text=text if kind == "keyDown" else "",
+            )
         self.settle()
 
     def write(self, selector, text):

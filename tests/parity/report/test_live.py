@@ -1,5 +1,5 @@
-"""The live page of `rein serve` in a browser: curves grow while a run trains, two policies answer side by side, episodes, a key; light, dark
-and on a phone; without complaints, and without a request to anywhere else."""
+"""The live page of `rein serve` in a browser: curves grow while a run trains, two policies answer side by side,
+episodes, a key; light, dark and on a phone; without complaints, and without a request to anywhere else."""
 
 import json
 import shutil
@@ -27,7 +27,10 @@ LOOKS = {"light": {}, "dark": {"dark": True}, "phone": {"width": 380, "height": 
 GUESS = f"env: {sys.executable} {ROOT / 'examples/environments/guess.py'} --highest 3 --guesses 3"
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 READY = "document.getElementById('pulse').dataset.state === 'on'"
-ANSWERS = "[...document.querySelectorAll('.seat .answer')].filter(a => /token|stopped/.test(a.querySelector('.about').textContent)).length"
+ANSWERS = (
+    "[...document.querySelectorAll('.seat .answer')]"
+    ".filter(a => /token|stopped/.test(a.querySelector('.about').textContent)).length"
+)
 REFUSED = "the server responded with a status of 401"  # Chromium itself says so
 
 
@@ -66,7 +69,9 @@ class Served(serving.Server):
         super().__exit__()
 
     def post(self, path, body):
-        request = urllib.request.Request(self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        request = urllib.request.Request(
+            self.url + path, json.dumps(body).encode(), {"Content-Type": "application/json"}
+        )
         return json.load(urllib.request.urlopen(request))
 
     def get(self, path):
@@ -74,7 +79,10 @@ class Served(serving.Server):
 
     def train(self, step, text="ab"):
         """One step on two answers that differ; waits for its end."""
-        answers = [{"prompt_ids": [16, 8, 5], "response_ids": [9, step % 7 + 3, 1], "reward": 1.0}, {"prompt_ids": [16, 8, 5], "response_ids": [7, 7, 1], "reward": 0.0}]
+        answers = [
+            {"prompt_ids": [16, 8, 5], "response_ids": [9, step % 7 + 3, 1], "reward": 1.0},
+            {"prompt_ids": [16, 8, 5], "response_ids": [7, 7, 1], "reward": 0.0},
+        ]
         for answer in answers:
             answer["metadata"] = {"prompt": f"Q: {text}", "pieces": [text, "\n", ""]}
         job = self.post("v1/train", {"trajectory_groups": [{"trajectories": answers}]})
@@ -114,7 +122,7 @@ def text_of(browser, selector):
     return browser.evaluate(f"document.querySelector({json.dumps(selector)})?.innerText ?? ''")
 
 
-# --------------------------------------------------------------------------------------------------------- a run that trains
+# ------------------------------------------------------------------------------------------- a run that trains
 
 
 @pytest.mark.parametrize("look", LOOKS)
@@ -168,8 +176,15 @@ def test_curves_grow_while_it_trains(browser, folder):
 
 def test_a_run_that_another_process_trains(browser, folder):
     shutil.rmtree(folder / "elsewhere", ignore_errors=True)
-    shape = "--task sums --preset rloo --prompts 2 --samples 4 --max-tokens 16 --eval-prompts 4 --eval-steps 5 --steps 400".split()
-    trains = subprocess.Popen([REIN, "run", "elsewhere", "--model", "chatty", *shape], cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    shape = "--task sums --preset rloo --prompts 2 --samples 4 --max-tokens 16".split()
+    shape += "--eval-prompts 4 --eval-steps 5 --steps 400".split()
+    trains = subprocess.Popen(
+        [REIN, "run", "elsewhere", "--model", "chatty", *shape],
+        cwd=folder,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
     try:
         while not (folder / "elsewhere/checkpoints/0001/MANIFEST").exists() and trains.poll() is None:
             time.sleep(0.05)
@@ -211,7 +226,9 @@ def test_a_chosen_step_and_a_zoom_stay(browser, folder):
         served.train(5)
         browser.wait("document.title.includes('step 5')")
         browser.settle()
-        pressed = "[...document.querySelectorAll('#samples .choices button')].find(b => b.ariaPressed === 'true').textContent"
+        pressed = (
+            "[...document.querySelectorAll('#samples .choices button')].find(b => b.ariaPressed === 'true').textContent"
+        )
         assert browser.evaluate(pressed) == "Step 2"
         assert len(browser.texts("#samples .choices button")) == 5
         after = decode(browser.screenshot("figure.card .plot"))
@@ -238,7 +255,7 @@ def test_a_job_can_be_cancelled(browser, folder):
         is_fine(browser, served)
 
 
-# ---------------------------------------------------------------------------------------------------------------- to talk to
+# -------------------------------------------------------------------------------------------------- to talk to
 
 
 @pytest.mark.parametrize("look", LOOKS)
@@ -248,7 +265,14 @@ def test_two_policies_answer(browser, folder, look):
         browser.open(served.url, **LOOKS[look])
         browser.wait(READY)
         assert browser.evaluate("[...document.querySelectorAll('.seat select')].map(s => s.value)") == ["base", "talks"]
-        assert browser.evaluate("[...document.querySelector('.seat select').options].map(o => o.value)") == ["talks", "talks@0", "talks@1", "talks@2", "base", "chatty"]
+        assert browser.evaluate("[...document.querySelector('.seat select').options].map(o => o.value)") == [
+            "talks",
+            "talks@0",
+            "talks@1",
+            "talks@2",
+            "base",
+            "chatty",
+        ]
         browser.evaluate("document.querySelector('input[name=seed]').value = '7'")
         browser.evaluate("document.querySelector('input[name=max_tokens]').value = '12'")
         say(browser, "Q:3 + 4 =")
@@ -256,12 +280,22 @@ def test_two_policies_answer(browser, folder, look):
         abouts = browser.texts(".seat .about")
         assert "base" in abouts[0] and "talks@2" in abouts[1]
         for side, model in enumerate(("base", "talks")):
-            body = {"model": model, "messages": [{"role": "user", "content": "Q:3 + 4 ="}], "seed": 7, "max_tokens": 12, "logprobs": True}
+            body = {
+                "model": model,
+                "messages": [{"role": "user", "content": "Q:3 + 4 ="}],
+                "seed": 7,
+                "max_tokens": 12,
+                "logprobs": True,
+            }
             choice = served.post("v1/chat/completions", body)["choices"][0]
             wanted = choice["message"]["content"]
-            shown = browser.evaluate(f"document.querySelectorAll('.seat')[{side}].querySelector('.tokens').textContent").rstrip("∎")
+            shown = browser.evaluate(
+                f"document.querySelectorAll('.seat')[{side}].querySelector('.tokens').textContent"
+            ).rstrip("∎")
             assert shown.replace("↵", "") == wanted or shown.startswith(wanted)
-            assert browser.evaluate(f"document.querySelectorAll('.seat')[{side}].querySelectorAll('.tokens > span').length") == len(choice["logprobs"]["content"])
+            assert browser.evaluate(
+                f"document.querySelectorAll('.seat')[{side}].querySelectorAll('.tokens > span').length"
+            ) == len(choice["logprobs"]["content"])
         # each is judged by the other
         browser.wait("[...document.querySelectorAll('.seat .about')].every(a => a.textContent.includes(' under '))")
         assert "under talks@2" in browser.texts(".seat .about")[0] and "under base" in browser.texts(".seat .about")[1]
@@ -324,7 +358,10 @@ def test_an_answer_can_be_stopped(browser, folder):
         browser.wait(f"{ANSWERS} === 1")
         assert "cut at the limit" in text_of(browser, ".seat .about")
         browser.evaluate("document.querySelector('input[name=temperature]').value = '9'")  # the field allows 5
-        browser.evaluate("document.querySelector('input[name=temperature]').value = '5', document.querySelector('input[name=max_tokens]').value = '400'")
+        browser.evaluate(
+            "document.querySelector('input[name=temperature]').value = '5', "
+            "document.querySelector('input[name=max_tokens]').value = '400'"
+        )
         say(browser, "b")
         browser.evaluate("document.querySelector('.composer').requestSubmit()")
         browser.wait(f"{ANSWERS} === 2")
@@ -370,7 +407,11 @@ def test_hostile_texts_are_texts(browser, folder):
         browser.wait(READY)
         say(browser, HOSTILE)
         browser.wait(f"{ANSWERS} === 2")
-        assert HOSTILE in text_of(browser, "#samples") and HOSTILE in text_of(browser, "h1") and HOSTILE in text_of(browser, ".said")
+        assert (
+            HOSTILE in text_of(browser, "#samples")
+            and HOSTILE in text_of(browser, "h1")
+            and HOSTILE in text_of(browser, ".said")
+        )
         assert browser.evaluate("document.images.length") == 0 and browser.evaluate("document.scripts.length") == 3
         is_fine(browser, served)
 
@@ -384,11 +425,15 @@ def test_episodes(browser, folder, look):
         assert text_of(browser, "#samples .under").startswith("Episodes")
         line = [json.loads(line) for line in open(folder / "plays/trajectories/train/0002.jsonl")]
         most = max(t["metrics"]["turns"] for group in line for t in group["trajectories"])
-        shown = browser.evaluate("[...document.querySelectorAll('.response')].map(r => [...r.querySelectorAll('.speaker > span:first-child')].map(s => s.textContent))")
+        shown = browser.evaluate(
+            "[...document.querySelectorAll('.response')].map(r => [...r.querySelectorAll('.speaker > span:first-child')].map(s => s.textContent))"
+        )
         assert max(turns.count("Model") for turns in shown) == most > 1
         assert all(turns[0] == "Model" and set(turns) <= {"Model", "Environment"} for turns in shown)
         assert browser.texts(".turn.mine .speaker b")[0].startswith("reward ")
-        colours = browser.evaluate("[...document.querySelectorAll('.turn:not(.mine) .up, .turn:not(.mine) .down')].length")
+        colours = browser.evaluate(
+            "[...document.querySelectorAll('.turn:not(.mine) .up, .turn:not(.mine) .down')].length"
+        )
         assert colours == 0 and browser.evaluate("document.querySelectorAll('.turn.mine .tokens > span').length") > 20
         is_fine(browser, served, LOOKS[look].get("width", 1280))
 
@@ -399,7 +444,9 @@ def test_the_server_goes_and_comes_back(browser, folder):
     browser.wait(READY)
     served.stop()
     browser.wait("document.getElementById('pulse').innerText.includes('cannot be reached')")
-    again = subprocess.Popen([REIN, "serve", "--model", "chatty", "--port", str(served.port)], cwd=folder, stdout=subprocess.DEVNULL)
+    again = subprocess.Popen(
+        [REIN, "serve", "--model", "chatty", "--port", str(served.port)], cwd=folder, stdout=subprocess.DEVNULL
+    )
     try:
         browser.wait(READY)
     finally:
@@ -447,6 +494,8 @@ def test_everyone_can_use_it(browser, folder, look):
         assert len(ids) == len(set(ids))
         browser.evaluate("document.body.focus(), document.activeElement.blur()")
         browser.press("Tab")
-        outline = browser.evaluate("(({outlineStyle, outlineWidth}) => [outlineStyle, outlineWidth])(getComputedStyle(document.activeElement))")
+        outline = browser.evaluate(
+            "(({outlineStyle, outlineWidth}) => [outlineStyle, outlineWidth])(getComputedStyle(document.activeElement))"
+        )
         assert outline[0] == "solid" and outline[1] == "2px"
         is_fine(browser, served, LOOKS[look].get("width", 1280))

@@ -70,7 +70,19 @@ def judged(folder, judge, *more):
         "    print(json.dumps([r['prompt'], r['response']]), file=open('seen.jsonl', 'a'), flush=True)\n"
         "    print(json.dumps(dict(id=r['id'], reward=0)), flush=True)\n"
     )
-    run = ["run", "policy", "--model", SUMS, "--task", "prompts.jsonl", "--held-out", 0, "--eval-prompts", 0, "--preset"]
+    run = [
+        "run",
+        "policy",
+        "--model",
+        SUMS,
+        "--task",
+        "prompts.jsonl",
+        "--held-out",
+        0,
+        "--eval-prompts",
+        0,
+        "--preset",
+    ]
     run += ["grpo", "--steps", 1, "--prompts", 4, "--samples", 5, "--max-tokens", 24, "--temperature", 1.5, "--seed", 4]
     rein(*run, "--reward", f"model:{judge}", "--reward", "python3 judge.py", *more, cwd=folder)
     given = [t["reward"] for g in lines(folder / "policy/trajectories/train/0001.jsonl") for t in g["trajectories"]]
