@@ -41,6 +41,14 @@ static void operations_help(rein_text *out) {
     "chat-format", "NAME", \
         "format of the messages: raw, chatml, qwen2.5, qwen3, llama3 or llama3.1 (default: the model's own chat template)"
 
+/* Of the commands that pass over data: sft, dpo, reward, distill. */
+#define OF_PASSES                                                                                                                  \
+    {"num-train-epochs", "N", "number of passes over the data (default 1)"},                                                       \
+        {"max-steps", "N", "end after this many steps, whatever the number of epochs"}, {CONFIG}, {CHAT_FORMAT}, {ACCEPT_CHANGED}, \
+        {TRUST}, {DRY_RUN}, {                                                                                                      \
+        "json", NULL, "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"             \
+    }
+
 static const cli_command COMMANDS[] = {
     {
         .name = "demo",
@@ -396,17 +404,7 @@ static const cli_command COMMANDS[] = {
             "last three checkpoints and the first are kept (--keep-last).\n"
             "The loss is the mean negative log-likelihood of the tokens that train. Errors in the options or the data are reported "
             "before anything is written.",
-        .options = {{"data", "FILE", "the examples"},
-                    {"batch-size", "N", "examples in a step (default 8)"},
-                    {"num-train-epochs", "N", "number of passes over the data (default 1)"},
-                    {"max-steps", "N", "end after this many steps, whatever the number of epochs"},
-                    {CONFIG},
-                    {CHAT_FORMAT},
-                    {ACCEPT_CHANGED},
-                    {TRUST},
-                    {DRY_RUN},
-                    {"json", NULL,
-                     "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
+        .options = {{"data", "FILE", "the examples"}, {"batch-size", "N", "examples in a step (default 8)"}, OF_PASSES},
         .max_words = 1,
         .settings = CLI_SETTINGS_TRAINING,
         .example = "rein sft my-run --model stories260K --data examples.jsonl --learning-rate 1e-4",
@@ -437,15 +435,7 @@ static const cli_command COMMANDS[] = {
                     {"desirable-weight", "X", "weight of desirable completions in kto (default 1)"},
                     {"undesirable-weight", "X", "weight of undesirable completions in kto (default 1)"},
                     {"batch-size", "N", "pairs or completions in a step (default 8)"},
-                    {"num-train-epochs", "N", "number of passes over the data (default 1)"},
-                    {"max-steps", "N", "end after this many steps, whatever the number of epochs"},
-                    {CONFIG},
-                    {CHAT_FORMAT},
-                    {ACCEPT_CHANGED},
-                    {TRUST},
-                    {DRY_RUN},
-                    {"json", NULL,
-                     "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
+                    OF_PASSES},
         .max_words = 1,
         .settings = CLI_SETTINGS_TRAINING,
         .example = "rein dpo my-run --model stories260K --data pairs.jsonl --learning-rate 1e-5",
@@ -472,15 +462,7 @@ static const cli_command COMMANDS[] = {
                     {"held-out", "FILE", "pairs that do not train: accuracy, margin, loss and calibration error"},
                     {"center-rewards-coefficient", "X", "weight of the squared sum of a pair's rewards (default 0; 0.01 is usual)"},
                     {"batch-size", "N", "pairs in a step (default 8)"},
-                    {"num-train-epochs", "N", "number of passes over the data (default 1)"},
-                    {"max-steps", "N", "end after this many steps, whatever the number of epochs"},
-                    {CONFIG},
-                    {CHAT_FORMAT},
-                    {ACCEPT_CHANGED},
-                    {TRUST},
-                    {DRY_RUN},
-                    {"json", NULL,
-                     "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
+                    OF_PASSES},
         .max_words = 1,
         .settings = CLI_SETTINGS_TRAINING,
         .example = "rein reward my-judge --model stories260K --data pairs.jsonl --learning-rate 1e-4",
@@ -508,15 +490,7 @@ static const cli_command COMMANDS[] = {
                     {"max-new-tokens", "N", "length at which an own completion is cut (default 128)"},
                     {"nll-coef", "X", "weight of the log-likelihood of the given completions in the loss (default 0)"},
                     {"batch-size", "N", "examples in a step (default 8)"},
-                    {"num-train-epochs", "N", "number of passes over the data (default 1)"},
-                    {"max-steps", "N", "end after this many steps, whatever the number of epochs"},
-                    {CONFIG},
-                    {CHAT_FORMAT},
-                    {ACCEPT_CHANGED},
-                    {TRUST},
-                    {DRY_RUN},
-                    {"json", NULL,
-                     "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
+                    OF_PASSES},
         .max_words = 1,
         .settings = CLI_SETTINGS_TRAINING,
         .example = "rein distill my-run --model small --teacher large --data examples.jsonl --divergence jsd --lambda 0.5",
