@@ -55,10 +55,26 @@ static void show_directory(const char *path) {
     cli_say(CLI_DONE, WHERE, "rein loads it: rein chat %s", path);
 }
 
+static void show_reward_model(const exporting *e, const char *base) {
+    if (!e->alone)
+        cli_say(CLI_DONE, WHERE, "transformers loads it: AutoModelForSequenceClassification.from_pretrained(\"%s\")", e->to);
+    else
+        cli_say(
+            CLI_DONE, WHERE,
+            "peft loads it: PeftModel.from_pretrained(AutoModelForSequenceClassification.from_pretrained(\"%s\", num_labels=1), "
+            "\"%s\")",
+            base, e->to);
+    cli_say(CLI_DONE, WHERE, "rein rewards with it: rein run RUN --reward model:%s", e->to);
+}
+
 static void show_adapter(const exporting *e) {
     char name[64];
     const char *base = rein_adapter_describe(e->opened->adapter).base;
     if (!*base) base = "MODEL";
+    if (rein_adapter_describe(e->opened->adapter).score) {
+        show_reward_model(e, base);
+        return;
+    }
     cli_say(CLI_DONE, WHERE, "peft loads it: PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(\"%s\"), \"%s\")", base,
             e->to);
     cli_say(CLI_DONE, WHERE, "vLLM loads it: vllm serve %s --enable-lora --lora-modules %s=%s", base, short_name(name, e->to),
@@ -70,6 +86,7 @@ static void show_programs(const exporting *e) {
     if (e->gguf && e->alone) show_gguf_adapter(e->to);
     else if (e->gguf) show_gguf(e->to);
     else if (e->alone) show_adapter(e);
+    else if (e->opened->adapter && rein_adapter_describe(e->opened->adapter).score) show_reward_model(e, "");
     else show_directory(e->to);
 }
 

@@ -490,9 +490,13 @@ rein_status rein_policy_check(const rein_policy *policy, rein_error *err) {
 }
 
 rein_status rein_policy_check_head(const rein_policy *policy, rein_error *err) {
-    if (!policy->model->config.score) return REIN_OK;
-    return rein_fail_at(err, REIN_EINVAL, "policy.model", -1,
-                        "is a reward model: it has scores and no log-probs; open it without score");
+    if (policy->model->config.score)
+        return rein_fail_at(err, REIN_EINVAL, "policy.model", -1,
+                            "is a reward model: it has scores and no log-probs; open it without score");
+    if (policy->adapter && policy->adapter->score)
+        return rein_fail_at(err, REIN_EINVAL, "policy.adapter", -1,
+                            "is that of a reward model (task_type SEQ_CLS): it has scores and no log-probs");
+    return REIN_OK;
 }
 
 const float *rein_policy_score(const rein_policy *policy) {

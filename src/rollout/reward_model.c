@@ -78,6 +78,11 @@ static rein_status open_weights(reward_model *m, const rein_exec *exec, rein_err
     rein_path_show(shown, m->directory);
     if (rein_directory_has(m->directory, "adapter_config.json")) return open_adapter(m, exec, err);
     if (rein_model_exists(m->directory)) return open_model(m, exec, err);
+    if (!rein_file_exists(m->directory))
+        return rein_fail(err, REIN_EINVAL,
+                         "%s does not exist: a run of rein reward, or a local directory with config.json or adapter_config.json is "
+                         "needed. Of a run of rein reward only the last keep_last checkpoints stay",
+                         shown);
     return rein_fail(err, REIN_EINVAL,
                      "%s is no reward model: a run of rein reward, or a local directory with config.json or adapter_config.json is "
                      "needed (nothing is downloaded)",

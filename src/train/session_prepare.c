@@ -258,7 +258,10 @@ static rein_status check_adapter(const rein_session *s, rein_error *err) {
     const rein_settings *o = &s->settings;
     if (o->has_score && strstr(o->lora_modules, "lm_head"))
         return rein_fail_at(err, REIN_EINVAL, "lora_modules", -1, "names lm_head, which a reward model does not use");
-    if (!o->has_score || !s->adapter || rein_adapter_describe(s->adapter).score) return REIN_OK;
+    if (!s->adapter || rein_adapter_describe(s->adapter).score == o->has_score) return REIN_OK;
+    if (!o->has_score)
+        return rein_fail_at(err, REIN_EINVAL, "adapter", -1,
+                            "is that of a reward model (task_type SEQ_CLS): it has scores and no log-probs");
     return rein_fail_at(err, REIN_EINVAL, "adapter", -1,
                         "has no score head: a reward model begins with an adapter of task_type SEQ_CLS, or with a new one");
 }
@@ -304,8 +307,11 @@ rein_status rein_session_check_reference(const rein_session *s, const rein_setti
 
 static rein_status open_reference(rein_session *s, rein_error *err) {
     const char *path = s->settings.kl_ref_adapter_path;
-    const rein_status status = rein_session_check_reference(s, &s->settings, err);
-    return status || !*path ? status : rein_adapter_open(&s->reference_adapter, s->model, path, err);
+    rein_status status = rein_session_check_reference(s, &s->settings, err);
+    if (status || !*path || (status = rein_adapter_open(&s->reference_adapter, s->model, path, err))) return status;
+    if (!rein_adapter_describe(s->reference_adapter).score) return REIN_OK;
+    return rein_fail_at(err, REIN_EINVAL, "kl_ref_adapter_path", -1,
+                        "is the adapter of a reward model (task_type SEQ_CLS): it has scores and no log-probs");
 }
 
 /* ---------------------------------------------------------------------------------------------------------------------- prepare */

@@ -168,6 +168,7 @@ static rein_status check_critic(const rein_settings *s, rein_error *err) {
     for (size_t i = 0; i < sizeof of_critics / sizeof *of_critics; i++)
         if (!*s->critic && rein_settings_given(s, of_critics[i])) return no_effect(of_critics[i], "without critic", err);
     if (!*s->critic) return REIN_OK;
+    if (s->has_score || s->preference) return no_effect("critic", "here: pairs have no advantages", err);
     if (s->objective.advantage != REIN_ADVANTAGE_GAE)
         return rein_fail_at(err, REIN_EINVAL, "critic", -1, "has no effect: advantage is %s, and a critic is for gae (preset ppo)",
                             rein_settings_text(s, "advantage"));
@@ -205,6 +206,12 @@ static rein_status check_preference(const rein_settings *s, rein_error *err) {
     if (s->mask_truncated_completions)
         return no_effect("mask_truncated_completions", "with preference_loss: the chosen and the rejected response both train",
                          err);
+    if (*s->task && s->samples < 2)
+        return rein_fail_at(
+            err, REIN_EINVAL, "samples", -1,
+            "is %lld: with preference_loss the best and the worst response to a prompt are a pair, so 2 or more are "
+            "needed",
+            (long long)s->samples);
     return REIN_OK;
 }
 

@@ -41,6 +41,27 @@ int rein_settings_metric_is_of_pairs(const char *metric, size_t length) {
     return 0;
 }
 
+/* The setting that makes every step have metrics of its own, and that is missing; NULL: none. */
+static const char *missing_part(const rein_settings *s, const char *metric) {
+    if (!*s->critic && (!strncmp(metric, "critic/", 7) || !strcmp(metric, "time/critic"))) return "critic";
+    if (!*s->teacher && (!strncmp(metric, "teacher/", 8) || !strcmp(metric, "loss/teacher"))) return "teacher";
+    return !(s->kl_target > 0) && (!strcmp(metric, "kl/reward_coef") || !strcmp(metric, "kl/of_target")) ? "kl_target" : NULL;
+}
+
+/* What can be best of a reward model; eval/… is of held-out pairs, at the end of an epoch. */
+static rein_status check_reward_model(const char *setting, const char *metric, rein_error *err) {
+    static const char *const names[] = {
+        "loss",      "accuracy",  "margin",        "min_reward",  "mean_reward",           "max_reward",
+        "grad_norm", "eval/loss", "eval/accuracy", "eval/margin", "eval/calibration_error"};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (!strcmp(metric, names[i])) return REIN_OK;
+    return rein_fail_at(
+        err, REIN_EINVAL, setting, -1,
+        "names \"%.60s\": a reward model has loss, accuracy, margin, min_reward, mean_reward, max_reward, grad_norm "
+        "and, of held-out pairs, eval/loss, eval/accuracy, eval/margin, eval/calibration_error",
+        metric);
+}
+
 static int is_of_pairs(const char *metric) { return rein_settings_metric_is_of_pairs(metric, strlen(metric)); }
 
 /* Why a step has no such metric because it has pairs, or because it has none; NULL: that is not so. */
@@ -57,11 +78,12 @@ static const char *why_not(const rein_settings *s, const char *metric) {
 }
 
 rein_status rein_settings_check_metric(const rein_settings *s, const char *setting, const char *metric, rein_error *err) {
+    if (s->has_score) return check_reward_model(setting, metric, err);
     const int of_pairs = is_of_pairs(metric), of_rewards = !of_pairs && !strncmp(metric, "rewards/", 8);
     int known = rein_metric_is_known(metric) || of_rewards || of_pairs;
     const char *why = why_not(s, metric);
     if (why) return rein_fail_at(err, REIN_EINVAL, setting, -1, "has no effect: there is no %.100s %s", metric, why);
-    const char *needs = of_rewards ? missing(s, "task") : NULL;
+    const char *needs = of_rewards ? missing(s, "task") : missing_part(s, metric);
     for (size_t i = 0; i < sizeof LOOP / sizeof *LOOP; i++)
         if (!strcmp(LOOP[i].name, metric)) known = 1, needs = missing(s, LOOP[i].needs);
     if (needs) return rein_fail_at(err, REIN_EINVAL, setting, -1, "has no effect: there is no %.100s without %s", metric, needs);

@@ -85,6 +85,8 @@ does "a reward model continues" rein reward further --data pairs.jsonl --model f
 true_of "a reward model continues" "$(value further 1 loss) < $(value full 3 loss)"
 does "export" rein export one --to exported
 has "export" exported/config.json '"pad_token_id": 96'
+has "what loads it" err "AutoModelForSequenceClassification.from_pretrained"
+has "what it is for" err "rein run RUN --reward model:exported"
 
 # ------------------------------------------------------------------------------------------------------------------ as a judge
 task=(--model "$sums" --task prompts.jsonl --max-tokens 12)
@@ -145,6 +147,23 @@ refused "a policy's adapter" 'adapter has no score head' rein reward dry --data 
 refused "no reward model" 'has no tensor score.weight: a reward model has it' rein eval "${task[@]}" --reward "model:$sums"
 refused "a policy" 'is an adapter of a language model' rein eval "${task[@]}" --reward model:policy
 refused "a step that is not there" 'one has no step 99' rein eval "${task[@]}" --reward model:one@99
+refused "a judge that is gone" 'gone does not exist: a run of rein reward, .* only the last keep_last checkpoints stay' \
+    rein eval "${task[@]}" --reward model:gone
+no "best of what is not measured" 'keep.best names "eval/kl": a reward model has loss, accuracy, margin' --data pairs.jsonl --keep-best eval/kl
+no "a critic" 'critic has no effect here: pairs have no advantages' --data pairs.jsonl --critic same
+does "best of held-out pairs" rein reward best --data pairs.jsonl --held-out others.jsonl "${new[@]}" --num-train-epochs 2 --keep-best -eval/loss
+log_probs='it has scores and no log-probs'
+for command in generate eval; do
+    case $command in
+    generate) more=(--prompt 1+1=) ;;
+    eval) more=(--task prompts.jsonl --reward exact) ;;
+    esac
+    refused "a reward model does not write: $command" "adapter is that of a reward model .*$log_probs" rein "$command" --model "$sums" --adapter best/checkpoints/0008 "${more[@]}"
+done
+refused "a reward model is no policy" "adapter is that of a reward model .*$log_probs" rein run dry "${task[@]}" --reward exact --adapter best/checkpoints/0008
+refused "a reward model is no reference" "kl.ref.adapter.path is the adapter of a reward model .*$log_probs" \
+    rein run dry "${task[@]}" --reward exact --kl-loss-coef 0.1 --kl-ref-adapter-path best/checkpoints/0008
+if [ -e dry ]; then fail "a reward model as a policy: something was written"; else pass; fi
 refused "an environment" 'a reward model scores one answer to one prompt, and the task is an environment' rein eval --model "$sums" --task "env: python3 $guess" --reward model:full
 refused "a reward model is no policy" 'is a reward model' rein generate --model full/checkpoints/0003 --prompt 1
 finish
