@@ -72,7 +72,7 @@ static int put_value(rein_text *out, const char *preset, const char *name) {
     while ((info = rein_option_at(i)) && strcmp(info->name, name) != 0) i++;
     const rein_option_state state = info ? rein_options_state(options, i) : REIN_OPTION_IDLE;
     if (state == REIN_OPTION_SET && info->choices && !rein_options_get(&word, options, name, NULL)) rein_text_put(out, word);
-    if (state == REIN_OPTION_SET && !info->choices && !rein_options_get_number(&number, options, name, NULL))
+    if (state == REIN_OPTION_SET && !info->choices && !rein_options_get_number(&number, options, name, NULL) && !isnan(number))
         rein_text_format(out, "%g", number);
     if (state == REIN_OPTION_REQUIRED) rein_text_put(out, "required");
     rein_options_free(options);
@@ -101,7 +101,7 @@ static void put_commands(rein_text *out, const cli_setting *s) {
     const cli_command *command;
     size_t n = 0;
     for (size_t i = 0; (command = cli_command_at(i)); i++)
-        if (cli_takes_setting(command, s)) rein_text_format(out, "%srein %s", n++ ? ", " : "", command->name);
+        if (cli_shows_setting(command, s)) rein_text_format(out, "%srein %s", n++ ? ", " : "", command->name);
 }
 
 /* ------------------------------------------------------------------------------------------------------------------ KL gradients */

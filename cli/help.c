@@ -608,7 +608,7 @@ cli_option cli_command_option(const cli_command *command, size_t i) {
     for (; n < CLI_MAX_OPTIONS && command->options[n].name; n++)
         if (n == i) return command->options[n];
     for (size_t k = 0; (s = cli_setting_at(k)); k++)
-        if (cli_takes_setting(command, s) && n++ == i) return (cli_option){s->option, s->value, s->help};
+        if (cli_shows_setting(command, s) && n++ == i) return (cli_option){s->option, s->value, s->help};
     return (cli_option){0};
 }
 

@@ -67,6 +67,31 @@ int cli_takes_setting(const cli_command *command, const cli_setting *setting) {
     return command->settings && (command->settings == CLI_SETTINGS_LOOP || !setting->loop);
 }
 
+static int is_one_of(const char *name, const char *const *names) {
+    for (; *names; names++)
+        if (!strcmp(name, *names)) return 1;
+    return 0;
+}
+
+/* Of a command whose data are given and whose objective is fixed: it refuses the others, with the reason. */
+static int has_effect(const char *command, const cli_setting *s) {
+    static const char *const teacher[] = {"teacher", "teacher_coef", "divergence", "jsd_beta", "teacher_discount", NULL};
+    static const char *const references[] = {"kl_penalty_reference_step", "kl_penalty_step_lag", "kl_ref_adapter_path", NULL};
+    static const char *const never[] = {"epochs",         "minibatches", "mask_truncated_completions", "kl_target", "kl_horizon",
+                                        "kl_target_unit", NULL};
+    const int dpo = !strcmp(command, "dpo"), reward = !strcmp(command, "reward"), distill = !strcmp(command, "distill");
+    if (is_one_of(s->name, teacher)) return distill;
+    if (is_one_of(s->name, references)) return dpo;
+    if (is_one_of(s->name, never) || !strcmp(s->title, "Critic")) return 0;
+    if (!strcmp(s->name, "temperature")) return !reward;
+    return !s->objective || (!dpo && !reward && !strcmp(s->name, "aggregation"));
+}
+
+int cli_shows_setting(const cli_command *command, const cli_setting *setting) {
+    static const char *const fixed[] = {"sft", "dpo", "reward", "distill", NULL};
+    return cli_takes_setting(command, setting) && (!is_one_of(command->name, fixed) || has_effect(command->name, setting));
+}
+
 /* The old name of an option is accepted, but not shown. */
 const cli_setting *cli_setting_named(const char *option, size_t length) {
     const cli_setting *s;
@@ -116,7 +141,7 @@ void cli_put_settings(rein_text *out, const cli_command *command, const char *be
     const char *title = "";
     for (size_t i = 0; (s = cli_setting_at(i)); i++) {
         rein_text help = {0};
-        if (command && !cli_takes_setting(command, s)) continue;
+        if (command && !cli_shows_setting(command, s)) continue;
         if (strcmp(s->title, title) != 0) rein_text_format(out, "%s%s%s\n", before, s->title, after);
         title = s->title;
         cli_setting_help(&help, s);

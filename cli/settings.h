@@ -24,6 +24,9 @@ const cli_setting *cli_setting_at(size_t i);
 /* 1 if the command takes it. */
 int cli_takes_setting(const cli_command *command, const cli_setting *setting);
 
+/* 1 if the command takes it, and it can have an effect there: its help shows it. */
+int cli_shows_setting(const cli_command *command, const cli_setting *setting);
+
 /* The setting of the option --OPTION, where `option` has `length` bytes; or NULL. */
 const cli_setting *cli_setting_named(const char *option, size_t length);
 

@@ -318,9 +318,9 @@ static void table(rein_text *out, const supervised *s, const rein_session_report
     if (s->plan.distill) rein_text_format(out, "%-12s %.4f\n", "divergence", cli_report_value(r, "teacher/divergence"));
     if (has_pairs(s)) rein_text_format(out, "%-12s %.2f\n", "accuracy", cli_report_value(r, accuracy_of(s)));
     if (s->evaluated.n)
-        rein_text_format(out, "%-12s %zu pairs: accuracy %.3f, margin %.3f, loss %.4f, calibration error %.3f\n", "held out",
-                         s->evaluated.n, s->evaluated.accuracy, s->evaluated.margin, s->evaluated.loss,
-                         s->evaluated.calibration_error);
+        rein_text_format(out, "%-12s %zu pair%s: accuracy %.3f, margin %.3f, loss %.4f, calibration error %.3f\n", "held out",
+                         s->evaluated.n, s->evaluated.n == 1 ? "" : "s", s->evaluated.accuracy, s->evaluated.margin,
+                         s->evaluated.loss, s->evaluated.calibration_error);
     rein_text_format(out, "%-12s %.0f\n", "tokens", cli_report_value(r, "num_tokens"));
     rein_text_format(out, "%-12s ", "checkpoint");
     cli_training_checkpoint(out, &s->t, r->step);

@@ -37,7 +37,8 @@
     ROW(critic_warmup_steps, WHOLE, "N", 0, 1e9, 0, "critic", "steps in which the critic's learning rate rises")                   \
     ROW(critic_only_steps, WHOLE, "N", 0, 1e9, 0, "critic", "steps at the beginning in which only the critic trains")              \
     ROW(value_clip, NUMBER, "X", 0, 1e300, 0.5, "critic", "a value moves at most this far from what it was, as the loss sees it")  \
-    ROW(whiten_advantages, SWITCH, "yes|no", 0, 0, 1, "critic", "advantages have mean 0 and std 1 over the tokens of a step")      \
+    ROW(whiten_advantages, SWITCH, "yes|no", 0, 0, 1, "critic",                                                                    \
+        "advantages have mean 0 and std 1 over the tokens of a step: the default; --whiten-advantages=no leaves them")             \
     ROW(kl_target, NUMBER, "X", 1e-9, 1e9, 0, "reference", "KL to the reference at which kl_reward_coef aims, step by step")       \
     ROW(kl_horizon, NUMBER, "X", 1e-9, 1e15, 10000, "reference", "responses in which kl_reward_coef changes by up to a fifth")     \
     ROW(kl_target_unit, KL_UNIT, "sequence|token", 0, 0, 0, "reference", "of kl_target: nats of a response, or of a token")        \
@@ -53,7 +54,8 @@
     ROW(recompute, SWITCH, "yes|no", 0, 0, 0, "engine", "compute activations again in the backward pass, for less memory")         \
     ROW(threads, WHOLE, "N", 0, 256, 0, "engine", "0: all cores")                                                                  \
     ROW(save_steps, WHOLE, "N", 1, 1e9, 1, "run", "a checkpoint every N steps, and at the end")                                    \
-    ROW(keep_last, WHOLE, "N", 0, 1e9, 0, "run", "checkpoints to keep; 0: all; a new run of rein run or rein sft gets 3")          \
+    ROW(keep_last, WHOLE, "N", 0, 1e9, 0, "run",                                                                                   \
+        "checkpoints to keep; 0: all; a new run gets 3, but for rein train and rein serve")                                        \
     ROW(keep_best, TEXT, "METRIC", 0, 0, 0, "run", "keep the checkpoint where it was greatest (\"-loss\": least)")                 \
     ROW(steps, WHOLE, "N", 1, 1e9, 100, "rollout", "steps of the run")                                                             \
     ROW(prompts, WHOLE, "N", 1, 1e6, 32, "rollout", "prompts of a step")                                                           \
@@ -84,7 +86,7 @@
     ROW(eval_task, TEXT, "TASK", 0, 0, 0, "task", "the task of evaluations; the held-out part of the task if not given")           \
     ROW(held_out, NUMBER, "X", 0, 0.9, 0.1, "task", "share of a file that is held out for evaluations")                            \
     ROW(reward, LIST, "JUDGE", 0, 0, 0, "task",                                                                                    \
-        "task, exact, number, regex:PATTERN, length:N, model:DIR or a program; may be repeated")                                   \
+        "task, exact, number, regex:PATTERN, length:N, model:RUN, model:DIR or a program; may be repeated")                        \
     ROW(reward_weights, TEXT, "LIST", 0, 0, 0, "task", "weights of several rewards: 1,0.5")                                        \
     ROW(working_directory, TEXT, "DIR", 0, 0, 0, "task",                                                                           \
         "where programs of tasks and rewards start; where the run was started if not given")                                       \

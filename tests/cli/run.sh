@@ -435,6 +435,14 @@ says "an option: the exact KL" '^    variance of the sampled token, which k1, k2
 says "an option: a KL in the reward" '^  k1 detached, in the reward$' rein explain kl-reward-coef
 says "a setting" '^  written   --learning-rate X$' rein explain learning-rate
 says "a setting: who takes it" '^  taken by  rein run, rein eval$' rein explain max-tokens
+says "a setting: who refuses it" '^  taken by  rein run, rein serve, rein train$' rein explain critic
+says "a switch that is on: how to turn it off" '--whiten-advantages=no' rein explain whiten_advantages
+if grep -q nan <<<"$(rein explain beta)"; then fail "a constant of a loss has no number in a preset"; else pass; fi
+for command in sft dpo reward distill; do
+    if grep -Eq -- '--(critic|epochs|kl-target|surrogate|preset) ' <<<"$(rein "$command" --help)"; then fail "$command: its help shows what it refuses"; else pass; fi
+done
+says "distill: its help" '^  --teacher DIR' rein distill --help
+says "dpo: its help" '^  --kl-ref-adapter-path DIR' rein dpo --help
 says "symbols" '^  ρ  ' rein explain symbols
 narrow "explain symbols"
 for option in $(rein completion fish | sed -nE "s/.*__fish_seen_subcommand_from run.* -l ([a-z0-9-]+) .*/\1/p" | grep -vE '^(help|json|config|fork|trust|dry-run|accept-changed)$'); do
