@@ -1,7 +1,8 @@
 /* fuzz_checkpoint.c - any bytes as state.json and, after a byte 0, the lines of a MANIFEST (libFuzzer). If the first of these lines is "+", the
  * MANIFEST gets the last line that belongs to it: no mutation finds a hash.
  *
- * Refused: REIN_EINVAL and one line. Accepted: names that are plain, sorted and different; a state of its step and of a known format. */
+ * Refused: REIN_EINVAL and one line. Accepted: names that are plain (in one folder at most), sorted and different; a state of its step and of a
+ * known format. */
 /* words: src/train/state.c src/train/manifest.c src/train/session.c src/train/origin.c src/train/fingerprint.c */
 #include <inttypes.h>
 
@@ -28,7 +29,9 @@ static void check_manifest(void) {
     if (status) require_refusal(status, &err);
     for (size_t i = 0; i < manifest.n && !status; i++) {
         const char *name = manifest.files[i].name;
-        require(*name && *name != '.' && !strchr(name, '/') && strcmp(name, "MANIFEST") != 0, "a name leads elsewhere", name);
+        const char *slash = strchr(name, '/'), *last = slash ? slash + 1 : name;
+        require(*name && *name != '.' && *name != '/' && strcmp(last, "MANIFEST") != 0, "a name leads elsewhere", name);
+        require(*last && *last != '.' && !strchr(last, '/') && strncmp(name, "MANIFEST/", 9) != 0, "a name leads elsewhere", name);
         require(!i || strcmp(manifest.files[i - 1].name, name) < 0, "the names are not sorted", name);
     }
     require(status || manifest.n > 0, "there is no file in it", "");
