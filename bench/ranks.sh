@@ -44,14 +44,15 @@ print(statistics.median(s[sys.argv[2]] for s in steps))' "$1" "$2"
 
 # pace_of TITLE COMMAND RUN-WORD…: the same command, in turns
 pace_of() {
-    local title=$1 command=$2 round ratios=
+    local title=$1 command=$2 ratios=
     shift 2
-    for round in $(seq "$rounds"); do
+    for _ in $(seq "$rounds"); do
         rm -rf one two
         must "$rein" "$command" one "$@" --threads 2
         must mpirun -n 2 "$rein" "$command" two "$@" --threads 1
         ratios="$ratios $(python3 -c "print($(median one step_time) / $(median two step_time))")"
     done
+    # shellcheck disable=SC2086 # several words
     python3 - "$title" "$(median one step_time)" "$(median two step_time)" "$(median two time/wait)" "$(median two time/exchange)" $ratios <<'PYTHON'
 import statistics, sys
 title, one, two, wait, exchange, *ratios = sys.argv[1], *map(float, sys.argv[2:])
@@ -76,22 +77,22 @@ network() {
     hosts_up 4
 }
 
-# measure_link N RATE: its constants, in the file link
+# measure_link N RATE: its constants, in link.json
 measure_link() {
     hosts_rate "$2"
     must hosts_mpirun "$1" python3 "$home/ranks_link.py" "$(dirname "$rein")/librein.so"
-    grep '^{' out >link
+    grep '^{' out >link.json
     hosts_idle 10
 }
 
-# beside TITLE N FLOATS RUN-WORD…: a run on N hosts beside the model, whose constants are in `link`
+# beside TITLE N FLOATS RUN-WORD…: a run on N hosts beside the model, whose constants are in link.json
 beside() {
     local title=$1 n=$2 floats=$3
     shift 3
     rm -rf measured
     must hosts_mpirun "$n" "$rein" run measured "$@"
     hosts_idle 10
-    echo "$title: $(python3 "$home/ranks_model.py" compare measured link --floats "$floats" --reference)"
+    echo "$title: $(python3 "$home/ranks_model.py" compare measured link.json --floats "$floats" --reference)"
 }
 
 case $part in

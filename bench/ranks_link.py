@@ -1,9 +1,11 @@
-"""ranks_link.py LIBRARY: the constants of the network between ranks, measured with the calls that rein makes. Run it as rein is run:
+"""ranks_link.py LIBRARY: the constants of the network between ranks, measured with the calls that rein makes. Run it
+as rein is run:
 
     mpirun -n 4 --host … python3 bench/ranks_link.py build-mpi/librein.so
 
-LIBRARY is a librein.so that was built with MPI. Rank 0 prints one JSON object: seconds of a gather of 16 bytes (`latency`), of an exchange of 16 bytes
-with each rank (`latency_exchange`), and the bytes that a rank sends in a second, in gathers and in exchanges of long pieces. Medians."""
+LIBRARY is a librein.so that was built with MPI. Rank 0 prints one JSON object: seconds of a gather of 16 bytes
+(`latency`), of an exchange of 16 bytes with each rank (`latency_exchange`), and the bytes that a rank sends in a
+second, in gathers and in exchanges of long pieces. Medians."""
 
 import ctypes
 import json

@@ -1,12 +1,13 @@
-"""ranks_model.py: what an RL step on several ranks exchanges, and how long that takes. docs/cluster.md explains the model.
+"""ranks_model.py: what an RL step on several ranks exchanges, and how long that takes (docs/cluster.md explains it).
 
-    ranks_model.py table                                           predictions for 2 to 32 nodes with links of 10 Gbit/s
-    ranks_model.py predict --floats F --ranks N [--tokens T] …     messages, bytes and seconds of one step
-    ranks_model.py compare RUN LINK [--floats F]                   a run on several ranks beside the prediction; LINK has the constants of its
-                                                                   network (ranks_link.py)
+    ranks_model.py table                                         predictions for 2 to 32 nodes with links of 10 Gbit/s
+    ranks_model.py predict --floats F --ranks N [--tokens T] …   messages, bytes and seconds of one step
+    ranks_model.py compare RUN LINK [--floats F]                 a run on several ranks beside the prediction; LINK has
+                                                                 the constants of its network (ranks_link.py)
 
-Every rank has 1/N of the parameters in its optimizer. In one optimizer step it sends the stretch of every sum of complete shards that each other rank
-updates, and then its updated part to all. Times are those of one rank: all send and receive at the same time."""
+Every rank has 1/N of the parameters in its optimizer. In one optimizer step it sends the stretch of every sum of
+complete shards that each other rank updates, and then its updated part to all. Times are those of one rank: all send
+and receive at the same time."""
 
 import argparse
 import json
@@ -15,9 +16,11 @@ import statistics
 import sys
 from pathlib import Path
 
-STRETCH, PIECE = 1 << 16, 1 << 20  # floats of a sum to each rank, bytes of a part: src/train/trainer_gradient.c, src/dist/ranks.h
+STRETCH = 1 << 16  # floats of a sum to each rank: src/train/trainer_gradient.c
+PIECE = 1 << 20  # bytes of a part: src/dist/ranks.h
 CHUNKS, SMALLEST_CHUNK, AUDITED = 512, 16384, 16384  # of the optimizer: src/train/adamw.c
-BYTES_A_TOKEN = 22  # of a trajectory: id, mask, log-prob, end in the text, its text; measured, with 16 tokens a response
+# Of a trajectory: id, mask, log-prob, end in the text, its text; measured, with 16 tokens a response.
+BYTES_A_TOKEN = 22
 
 
 def owner(i, n, ranks):
@@ -53,12 +56,19 @@ def traffic(floats, ranks, shards, prompts, tokens, steps=1, reference=False):
     chunk = max(SMALLEST_CHUNK, math.ceil(floats / CHUNKS))
     sums = max(sums_sent(shards, max(1, prompts // steps), ranks))
     return {
-        "gradient": {"bytes": steps * 4 * sums * longest * others, "calls": steps * math.ceil(longest / STRETCH), "starts": steps},
+        "gradient": {
+            "bytes": steps * 4 * sums * longest * others,
+            "calls": steps * math.ceil(longest / STRETCH),
+            "starts": steps,
+        },
         "values": {"bytes": steps * 4 * longest * others, "calls": steps * math.ceil(4 * longest / PIECE)},
         "audited pieces": {"bytes": steps * 4 * (3 * AUDITED + 2) * min(2, others), "calls": steps},
         "norm": {"bytes": steps * 8 * math.ceil(floats / chunk) / ranks * others, "calls": steps},
         "log-probs": {"bytes": (2 + reference) * 4 * tokens / ranks * others, "calls": 2 * steps + reference},
-        "trajectories": {"bytes": BYTES_A_TOKEN * tokens / ranks * others, "calls": 1 + math.ceil(BYTES_A_TOKEN * tokens / ranks / PIECE)},
+        "trajectories": {
+            "bytes": BYTES_A_TOKEN * tokens / ranks * others,
+            "calls": 1 + math.ceil(BYTES_A_TOKEN * tokens / ranks / PIECE),
+        },
         "checks": {"bytes": steps * (32 + shards) * others, "calls": 4 * steps},
     }
 
@@ -75,7 +85,8 @@ def seconds(parts, link):
 
 
 def network(gbit, ranks, latency):
-    """A link of so many Gbit/s: 94 % of it carries data. A gather takes log2 N rounds, an exchange of each with each N − 1 messages, which overlap."""
+    """A link of so many Gbit/s: 94 % of it carries data. A gather takes log2 N rounds, an exchange of each with each
+    N − 1 messages, which overlap."""
     rate = 0.94 * gbit * 1e9 / 8
     rounds = math.log2(ranks) if ranks > 1 else 0
     return {
@@ -86,7 +97,7 @@ def network(gbit, ranks, latency):
     }
 
 
-# ---------------------------------------------------------------------------------------------------------------------------------- commands
+# ------------------------------------------------------------------------------------------------------------- commands
 
 
 def predict(a):
@@ -94,24 +105,31 @@ def predict(a):
     times = seconds(parts, network(a.gbit, a.ranks, a.latency))
     for name, part in parts.items():
         print(f"{name:14} {part['calls']:8.0f} exchanges {part['bytes'] / 1e6:12.3f} MB {times[name]:10.4f} s")
-    print(f"{'all':14} {sum(p['calls'] for p in parts.values()):8.0f} exchanges {sum(p['bytes'] for p in parts.values()) / 1e6:12.3f} MB"
-          f" {sum(times.values()):10.4f} s")
+    calls, sent = (sum(p[key] for p in parts.values()) for key in ("calls", "bytes"))
+    print(f"{'all':14} {calls:8.0f} exchanges {sent / 1e6:12.3f} MB {sum(times.values()):10.4f} s")
 
 
 def table(a):
     """A step that takes `--step` seconds on one node, of which `--serial` is not divided."""
-    cases = [("LoRA, 135 M", 2.44e6, 16), ("all, 135 M", 134.5e6, 8), ("LoRA, 1.7 B", 9.0e6, 16), ("all, 1.7 B", 1.71e9, 8)]
+    cases = [
+        ("LoRA, 135 M", 2.44e6, 16),
+        ("all, 135 M", 134.5e6, 8),
+        ("LoRA, 1.7 B", 9.0e6, 16),
+        ("all, 1.7 B", 1.71e9, 8),
+    ]
     print(f"| {a.prompts} prompts, {a.gbit:g} Gbit/s | " + " | ".join(f"{n} nodes" for n in a.nodes) + " |")
     print("|" + "---|" * (1 + len(a.nodes)))
     for name, floats, shards in cases:
         shards = max(shards, a.shards)
         row = []
         for n in a.nodes:
-            exchange = sum(seconds(traffic(floats, n, shards, a.prompts, a.tokens), network(a.gbit, n, a.latency)).values())
+            parts = traffic(floats, n, shards, a.prompts, a.tokens)
+            exchange = sum(seconds(parts, network(a.gbit, n, a.latency)).values())
             work = a.step * (floats > 5e6 and "1.7" in name and 12.7 or 1)
             divided = work * (1 - a.serial) * math.ceil(a.prompts / n) / a.prompts
             if min(a.prompts, shards) < n:  # some ranks have no shard: the gradient's part is that of the busiest
-                divided = work * (1 - a.serial) * (0.5 * math.ceil(a.prompts / n) / a.prompts + 0.5 / min(a.prompts, shards))
+                busiest = 0.5 * math.ceil(a.prompts / n) / a.prompts + 0.5 / min(a.prompts, shards)
+                divided = work * (1 - a.serial) * busiest
             row.append(f"{exchange:.2f} s, {work / (divided + work * a.serial + exchange):.1f}×")
         print(f"| {name} | " + " | ".join(row) + " |")
 
@@ -129,11 +147,16 @@ def compare(a):
     shards = int(settings.get("shards") or 16) or 16
     passes = int(settings.get("epochs") or 1) * int(settings.get("minibatches") or 1)
     parts = traffic(a.floats, link["ranks"], shards, int(settings["prompts"]), tokens, passes, a.reference)
-    predicted = {"bytes": sum(p["bytes"] for p in parts.values()), "calls": sum(p["calls"] for p in parts.values()),
-                 "seconds": sum(seconds(parts, link).values())}
-    middle = {key: statistics.median(s[key] for s in steps)
-              for key in ("exchange/bytes", "exchange/calls", "time/exchange", "time/wait", "step_time")}
-    print(json.dumps({
+    predicted = {
+        "bytes": sum(p["bytes"] for p in parts.values()),
+        "calls": sum(p["calls"] for p in parts.values()),
+        "seconds": sum(seconds(parts, link).values()),
+    }
+    middle = {
+        key: statistics.median(s[key] for s in steps)
+        for key in ("exchange/bytes", "exchange/calls", "time/exchange", "time/wait", "step_time")
+    }
+    row = {
         "ranks": link["ranks"],
         "bytes": [middle["exchange/bytes"], predicted["bytes"]],
         "calls": [middle["exchange/calls"], predicted["calls"]],
@@ -142,7 +165,8 @@ def compare(a):
         "share_of_step": round(middle["time/exchange"] / middle["step_time"], 4),
         "step": round(middle["step_time"], 3),
         "wait": round(middle["time/wait"], 3),
-    }))
+    }
+    print(json.dumps(row))
 
 
 def main():
@@ -154,7 +178,9 @@ def main():
     many.set_defaults(call=table)
     for p in one, many:
         p.add_argument("--prompts", type=int, default=32)
-        p.add_argument("--tokens", type=float, default=32 * 8 * 300, help="of all responses of a step, with their prompts")
+        p.add_argument(
+            "--tokens", type=float, default=32 * 8 * 300, help="of all responses of a step, with their prompts"
+        )
         p.add_argument("--gbit", type=float, default=10)
         p.add_argument("--latency", type=float, default=60e-6, help="seconds of a small message, there")
         p.add_argument("--shards", type=int, default=0 if p is many else 16)

@@ -41,6 +41,14 @@ static void operations_help(rein_text *out) {
     "chat-format", "NAME", \
         "format of the messages: raw, chatml, qwen2.5, qwen3, llama3 or llama3.1 (default: the model's own chat template)"
 
+/* Of the commands that pass over data: sft, dpo, reward, distill. */
+#define OF_PASSES                                                                                                                  \
+    {"num-train-epochs", "N", "number of passes over the data (default 1)"},                                                       \
+        {"max-steps", "N", "end after this many steps, whatever the number of epochs"}, {CONFIG}, {CHAT_FORMAT}, {ACCEPT_CHANGED}, \
+        {TRUST}, {DRY_RUN}, {                                                                                                      \
+        "json", NULL, "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"             \
+    }
+
 static const cli_command COMMANDS[] = {
     {
         .name = "demo",
@@ -101,10 +109,9 @@ static const cli_command COMMANDS[] = {
         .summary = "responses of a model to a prompt",
         .description =
             "Samples from a model in the format of Hugging Face (config.json, safetensors, tokenizer.json; rein inspect says "
-            "whether it is supported). A single response is printed while it is sampled. Several are printed one after the other, "
-            "with a line on "
-            "standard error before each. The prompt is not repeated. A model without tokenizer.json takes --prompt-ids and prints "
-            "token ids.\n"
+            "whether it is supported). A single response is printed while it is sampled. Several are printed one after the "
+            "other, with a line on standard error before each. The prompt is not repeated. A model without tokenizer.json takes "
+            "--prompt-ids and prints token ids.\n"
             "The drawn token depends only on seed, prompt, sample number and position, not on threads or the number of samples. "
             "The log-probabilities of --json are bit for bit those of training and of rein score.\n"
             "In a plain prompt, special tokens that are spelled out are special tokens; in a chat they are text.",
@@ -172,18 +179,16 @@ static const cli_command COMMANDS[] = {
         .usage = "DIR|FILE [--model DIR] [OPTION...]",
         .summary = "what is in a model, an adapter, a run or a file of trajectories",
         .description =
-            "Opens a model (config.json, safetensors, and tokenizer.json if it exists) and describes it: its sizes, the parts of "
-            "its "
-            "layers, the modules that can train, and an estimate of the memory for sampling and for training (an adapter of rank "
-            "8, "
-            "all weights). Or reads the files of a "
-            "LoRA adapter (adapter_config.json, adapter_model.safetensors). With --model the adapter is opened with that model; if "
-            "it does not fit, a message says why and the exit status is 2.\n"
+            "Opens a model (config.json, safetensors, and tokenizer.json if it exists) and describes it: its sizes, the parts "
+            "of its layers, the modules that can train, and an estimate of the memory for sampling and for training (an adapter "
+            "of rank 8, all weights). Or reads the files of a LoRA adapter (adapter_config.json, adapter_model.safetensors). "
+            "With --model the adapter is opened with that model; if it does not fit, a message says why and the exit status is "
+            "2.\n"
             "For a run it shows settings, steps, the last metrics and every checkpoint, verified. For a checkpoint "
             "(RUN/checkpoints/0007) it lists the contents; if it is damaged, the exit status is 1.\n"
             "For trajectory groups (JSON lines, of rein or of ART; - is standard input) it shows counts, rewards and lengths, "
-            "warns about groups that would teach nothing, and marks the tokens that train. Messages, and texts in place of token "
-            "ids, need the tokenizer of --model.",
+            "warns about groups that would teach nothing, and marks the tokens that train. Messages, and texts in place of "
+            "token ids, need the tokenizer of --model.",
         .options = {{"model", "DIR", "model that an adapter must fit, or whose tokenizer the trajectories need"},
                     {"tokens", "N", "tokens of a sequence, for the estimates of memory (default 1024, or the context)"},
                     {"samples", "N", "sequences that are sampled at once, for the same (default 8)"},
@@ -198,13 +203,13 @@ static const cli_command COMMANDS[] = {
         .usage = "RUN [--model DIR --task TASK] [SETTING...]",
         .summary = "reinforcement learning: sample, reward, train, evaluate",
         .description =
-            "Trains a model on its own attempts. In each step the model writes several completions to each of a number of prompts, "
-            "the completions are rewarded, and the objective makes the better ones more likely. RUN is the directory of the run. A "
-            "new run needs --model and --task. An existing run resumes where it stopped, with its own settings: rein run RUN is "
-            "enough, and the result is the same as without the interruption.\n"
+            "Trains a model on its own attempts. In each step the model writes several completions to each of a number of "
+            "prompts, the completions are rewarded, and the objective makes the better ones more likely. RUN is the directory "
+            "of the run. A new run needs --model and --task. An existing run resumes where it stopped, with its own settings: "
+            "rein run RUN is enough, and the result is the same as without the interruption.\n"
             "--task is a built-in task (rein task lists them), a file of JSON lines ({\"prompt\": ..., \"answer\": ...}), or a "
-            "program. --reward is a verifier (task, exact, number, regex:PATTERN, length:N) or a program; several rewards are "
-            "added, weighted by --reward-weights.\n"
+            "program. --reward is a verifier (task, exact, number, regex:PATTERN, length:N), a reward model (model:RUN or "
+            "model:DIR) or a program; several rewards are added, weighted by --reward-weights.\n"
             "The policy is evaluated on held-out prompts before the first step, every --eval-steps steps and at the end. Ctrl-C "
             "ends the run after the current step; a second Ctrl-C ends it at once, and that step is lost.\n"
             "At the end RUN contains summary.json and report.html, and RUN/checkpoints the adapters, in the format of PEFT.",
@@ -320,8 +325,8 @@ static const cli_command COMMANDS[] = {
         .summary = "a policy as a model directory or a GGUF file for other programs",
         .description =
             "--to DIR writes a model in the format of Hugging Face: the weights, with the adapter merged into them, config.json "
-            "and the tokenizer. Weights that were stored in 16 bits are rounded to that type again. DIR may exist if it "
-            "holds no model.\n"
+            "and the tokenizer. Weights that were stored in 16 bits are rounded to that type again. DIR may exist if it holds "
+            "no model.\n"
             "--to FILE.gguf writes the same as one GGUF file, for llama.cpp and Ollama. --type is f32, f16, bf16, q8_0 or q4_0; "
             "the default is bf16 if the model has it, else f16. Blocks are rounded as ggml's reference does, and the error is "
             "printed. With q4_0 the head is q8_0. FILE must not exist.\n"
@@ -399,17 +404,7 @@ static const cli_command COMMANDS[] = {
             "last three checkpoints and the first are kept (--keep-last).\n"
             "The loss is the mean negative log-likelihood of the tokens that train. Errors in the options or the data are reported "
             "before anything is written.",
-        .options = {{"data", "FILE", "the examples"},
-                    {"batch-size", "N", "examples in a step (default 8)"},
-                    {"num-train-epochs", "N", "number of passes over the data (default 1)"},
-                    {"max-steps", "N", "end after this many steps, whatever the number of epochs"},
-                    {CONFIG},
-                    {CHAT_FORMAT},
-                    {ACCEPT_CHANGED},
-                    {TRUST},
-                    {DRY_RUN},
-                    {"json", NULL,
-                     "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
+        .options = {{"data", "FILE", "the examples"}, {"batch-size", "N", "examples in a step (default 8)"}, OF_PASSES},
         .max_words = 1,
         .settings = CLI_SETTINGS_TRAINING,
         .example = "rein sft my-run --model stories260K --data examples.jsonl --learning-rate 1e-4",
@@ -425,12 +420,9 @@ static const cli_command COMMANDS[] = {
             "\"chosen\": ..., \"rejected\": ...}, as texts or as lists of messages; without a prompt, what both answers begin "
             "with is the prompt.\n"
             "--loss is dpo, cdpo, robust, hinge, ipo_mean, ipo_sum, simpo, cpo, orpo or kto: rein explain LOSS has its formula. "
-            "For kto "
-            "a line is {\"prompt\": ..., \"completion\": ..., \"label\": true or false}. The "
-            "reference is the model without the adapter (with --full: the weights that the run starts from), an adapter "
-            "(--kl-ref-adapter-path), or a checkpoint of the run (--kl-penalty-reference-step, --kl-penalty-step-lag); its "
-            "log-probs "
-            "are computed once.\n"
+            "For kto a line is {\"prompt\": ..., \"completion\": ..., \"label\": true or false}. The reference is the model "
+            "without the adapter (with --full: the weights that the run starts from), an adapter (--kl-ref-adapter-path), or a "
+            "checkpoint of the run (--kl-penalty-reference-step, --kl-penalty-step-lag); its log-probs are computed once.\n"
             "RUN is the directory of the run. A new run needs --model. An existing run resumes where it stopped, with its own "
             "settings: rein dpo RUN is enough, and the result is the same as without the interruption. Errors in the options or "
             "the data are reported before anything is written.",
@@ -443,15 +435,7 @@ static const cli_command COMMANDS[] = {
                     {"desirable-weight", "X", "weight of desirable completions in kto (default 1)"},
                     {"undesirable-weight", "X", "weight of undesirable completions in kto (default 1)"},
                     {"batch-size", "N", "pairs or completions in a step (default 8)"},
-                    {"num-train-epochs", "N", "number of passes over the data (default 1)"},
-                    {"max-steps", "N", "end after this many steps, whatever the number of epochs"},
-                    {CONFIG},
-                    {CHAT_FORMAT},
-                    {ACCEPT_CHANGED},
-                    {TRUST},
-                    {DRY_RUN},
-                    {"json", NULL,
-                     "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
+                    OF_PASSES},
         .max_words = 1,
         .settings = CLI_SETTINGS_TRAINING,
         .example = "rein dpo my-run --model stories260K --data pairs.jsonl --learning-rate 1e-5",
@@ -464,30 +448,21 @@ static const cli_command COMMANDS[] = {
         .summary = "a reward model from pairs of answers, for --reward model:RUN",
         .description =
             "Trains a reward model, an adapter or all weights with --full, on pairs (Bradley-Terry). FILE has one JSON object a "
-            "line: {\"prompt\": ..., \"chosen\": ..., \"rejected\": ...}, as texts or as lists of messages; without a prompt, what "
-            "both answers begin with is the prompt. \"margin\", a number, is by how much the reward of chosen should be greater.\n"
-            "The reward is a score at the last token of what the chat template renders of prompt and answer; a plain text gets the "
-            "end token. --model is a language model, which gets a new score head, or a reward model.\n"
+            "line: {\"prompt\": ..., \"chosen\": ..., \"rejected\": ...}, as texts or as lists of messages; without a prompt, "
+            "what both answers begin with is the prompt. \"margin\", a number, is by how much the reward of chosen should be "
+            "greater.\n"
+            "The reward is a score at the last token of what the chat template renders of prompt and answer; a plain text gets "
+            "the end token. --model is a language model, which gets a new score head, or a reward model.\n"
             "Checkpoints are models that transformers loads (...ForSequenceClassification), or adapters of PEFT (SEQ_CLS). rein "
-            "run "
-            "--reward model:RUN rewards with the newest, model:RUN@STEP with that of STEP. The held-out pairs are evaluated after "
-            "each epoch.\n"
+            "run --reward model:RUN rewards with the newest, model:RUN@STEP with that of STEP. The held-out pairs are evaluated "
+            "after each epoch.\n"
             "An existing run resumes where it stopped, with its own settings: rein reward RUN is enough, and the result is the "
-            "same "
-            "as without the interruption. Errors in the options or the data are reported before anything is written.",
+            "same as without the interruption. Errors in the options or the data are reported before anything is written.",
         .options = {{"data", "FILE", "the pairs"},
                     {"held-out", "FILE", "pairs that do not train: accuracy, margin, loss and calibration error"},
                     {"center-rewards-coefficient", "X", "weight of the squared sum of a pair's rewards (default 0; 0.01 is usual)"},
                     {"batch-size", "N", "pairs in a step (default 8)"},
-                    {"num-train-epochs", "N", "number of passes over the data (default 1)"},
-                    {"max-steps", "N", "end after this many steps, whatever the number of epochs"},
-                    {CONFIG},
-                    {CHAT_FORMAT},
-                    {ACCEPT_CHANGED},
-                    {TRUST},
-                    {DRY_RUN},
-                    {"json", NULL,
-                     "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
+                    OF_PASSES},
         .max_words = 1,
         .settings = CLI_SETTINGS_TRAINING,
         .example = "rein reward my-judge --model stories260K --data pairs.jsonl --learning-rate 1e-4",
@@ -502,29 +477,20 @@ static const cli_command COMMANDS[] = {
             "Trains an adapter, or all weights with --full, to give the probabilities of a teacher: a model with the same "
             "vocabulary, which is compared token by token. FILE has examples as for rein sft.\n"
             "The loss is a divergence between the two distributions over the whole vocabulary at every token that trains: "
-            "--divergence forward (the default), reverse, or jsd with --jsd-beta; both are softmax(z/T), T is --temperature. With "
-            "--lambda X a step takes, with this probability, completions that the model writes itself for the prompts of FILE, in "
-            "place of the given ones (GKD); --lambda 1 --divergence sampled is on-policy distillation with the sampled tokens "
-            "alone.\n"
+            "--divergence forward (the default), reverse, or jsd with --jsd-beta; both are softmax(z/T), T is --temperature. "
+            "With --lambda X a step takes, with this probability, completions that the model writes itself for the prompts of "
+            "FILE, in place of the given ones (GKD); --lambda 1 --divergence sampled is on-policy distillation with the sampled "
+            "tokens alone.\n"
             "RUN is the directory of the run. A new run needs --model and --teacher. An existing run resumes where it stopped, "
-            "with "
-            "its own settings: rein distill RUN is enough, and the result is the same as without the interruption. Errors in the "
-            "options or the data are reported before anything is written. rein run --teacher learns from a teacher beside a "
-            "reward.",
+            "with its own settings: rein distill RUN is enough, and the result is the same as without the interruption. Errors "
+            "in the options or the data are reported before anything is written. rein run --teacher learns from a teacher "
+            "beside a reward.",
         .options = {{"data", "FILE", "the examples"},
                     {"lambda", "X", "probability that a step takes the model's own completions (default 0)"},
                     {"max-new-tokens", "N", "length at which an own completion is cut (default 128)"},
                     {"nll-coef", "X", "weight of the log-likelihood of the given completions in the loss (default 0)"},
                     {"batch-size", "N", "examples in a step (default 8)"},
-                    {"num-train-epochs", "N", "number of passes over the data (default 1)"},
-                    {"max-steps", "N", "end after this many steps, whatever the number of epochs"},
-                    {CONFIG},
-                    {CHAT_FORMAT},
-                    {ACCEPT_CHANGED},
-                    {TRUST},
-                    {DRY_RUN},
-                    {"json", NULL,
-                     "print one JSON object at the end: step, nothing_to_train, checkpoint, metrics of the last step"}},
+                    OF_PASSES},
         .max_words = 1,
         .settings = CLI_SETTINGS_TRAINING,
         .example = "rein distill my-run --model small --teacher large --data examples.jsonl --divergence jsd --lambda 0.5",

@@ -203,6 +203,7 @@ first_lane() {
     else skip events "the packages it needs cannot be installed: $(reason "$home/logs/tensorboard.log")" "$events"; fi
     for framework in trl verl art_backend; do run_framework "$framework"; done
     run_framework trl trl_preferences
+    run_framework trl trl_distill
 }
 second_lane() {
     set -- "$suite/report/test_page.py" "$suite/report/test_live.py"

@@ -212,7 +212,7 @@ void engine_close(server *s); /* what is under way is cancelled */
 int engine_add(server *s, job *j, rein_error *err);
 void engine_wake(server *s);
 
-/* ---- training.c: the thread that trains */
+/* ---- training.c, training_art.c: the thread that trains */
 typedef struct training training;
 
 rein_status training_open(server *s, rein_error *err); /* nothing happens without a session */

@@ -7,34 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "parts.h"
+#include "train_jobs.h"
 
 enum { MOST_WAITING = 64, MOST_REMEMBERED = 256, MOST_UNREAD = 1 << 20 };
 static const double SECONDS_BETWEEN_EVENTS = 0.05;
-
-typedef enum train_status { TRAIN_QUEUED, TRAIN_RUNNING, TRAIN_DONE, TRAIN_FAILED, TRAIN_CANCELLED } train_status;
-static const char *const STATUSES[] = {"queued", "running", "done", "failed", "cancelled"};
-
-/* What the thread does next. */
-typedef struct work {
-    struct work *next;
-    void (*run)(training *t, struct work *w);
-} work;
-
-typedef struct train_job {
-    work work; /* first: a train_job is its work */
-    struct train_job *older;
-    char id[48];
-    train_request request; /* empty once the job has ended */
-    int64_t step;          /* that it makes */
-    atomic_bool cancelled;
-    /* Below the lock. */
-    train_status status;
-    double progress;
-    bool nothing_to_train;
-    rein_text metrics; /* a JSON object; empty: none yet */
-    char error[REIN_MESSAGE_SIZE];
-} train_job;
 
 typedef struct deletion {
     work work;
@@ -44,27 +20,9 @@ typedef struct deletion {
     bool art;
 } deletion;
 
-struct training {
-    server *s;
-    rein_session *session;
-    rein_settings *settings; /* that jobs start from */
-    pthread_t thread;
-    bool has_thread;
-    pthread_mutex_t lock; /* of what follows */
-    pthread_cond_t wake, idle;
-    work *queue, **queue_end;
-    train_job *jobs; /* the newest first */
-    train_job *running;
-    size_t waiting; /* train jobs in the queue */
-    bool stopping;
-    job *listeners;
-    double told; /* when the last event of progress went out */
-    uint64_t serial;
-};
-
 /* ----------------------------------------------------------------------------------------------------------------------- events */
 
-static bool has_ended(const train_job *j) { return j->status >= TRAIN_DONE; }
+static const char *const STATUSES[] = {"queued", "running", "done", "failed", "cancelled"};
 
 /* Below the lock. */
 static void put_job(rein_text *json, const train_job *j) {
@@ -110,7 +68,7 @@ static void tell(training *t, const train_job *j) {
         job *listener = *at;
         const bool concerned = !*listener->listens || !strcmp(listener->listens, j->id);
         if (concerned && reads(listener)) job_send(listener, &event, false);
-        if (!reads(listener) || (*listener->listens && concerned && has_ended(j))) dismiss(at);
+        if (!reads(listener) || (*listener->listens && concerned && train_has_ended(j))) dismiss(at);
         else at = &listener->queued;
     }
     rein_text_free(&event);
@@ -129,7 +87,7 @@ static void set_status(training *t, train_job *j, train_status status, const cha
     j->status = status;
     if (status == TRAIN_DONE) j->progress = 1;
     snprintf(j->error, sizeof j->error, "%s", error ? error : "");
-    if (has_ended(j)) train_request_free(&j->request);
+    if (train_has_ended(j)) train_request_free(&j->request);
     tell(t, j);
     pthread_mutex_unlock(&t->lock);
 }
@@ -248,7 +206,7 @@ static void forget_jobs(training *t) {
     size_t n = 0;
     for (train_job **at = &t->jobs; *at;) {
         train_job *j = *at;
-        if (++n > MOST_REMEMBERED && has_ended(j)) *at = j->older, free_job(j);
+        if (++n > MOST_REMEMBERED && train_has_ended(j)) *at = j->older, free_job(j);
         else at = &j->older;
     }
 }
@@ -282,7 +240,7 @@ static void push(training *t, work *w) {
     pthread_cond_signal(&t->wake);
 }
 
-static train_job *find(training *t, const char *id) {
+train_job *training_find(training *t, const char *id) {
     train_job *j = t->jobs;
     while (j && strcmp(j->id, id) != 0) j = j->older;
     return j;
@@ -354,7 +312,7 @@ bool training_put(rein_text *json, server *s, const char *id) {
     training *t = s->training;
     if (!t) return false;
     pthread_mutex_lock(&t->lock);
-    const train_job *j = find(t, id);
+    const train_job *j = training_find(t, id);
     if (j) put_job(json, j);
     pthread_mutex_unlock(&t->lock);
     return j != NULL;
@@ -375,8 +333,8 @@ bool training_cancel(server *s, const char *id) {
     training *t = s->training;
     if (!t) return false;
     pthread_mutex_lock(&t->lock);
-    train_job *j = find(t, id);
-    const bool can = j && !has_ended(j);
+    train_job *j = training_find(t, id);
+    const bool can = j && !train_has_ended(j);
     if (can) atomic_store(&j->cancelled, true);
     pthread_mutex_unlock(&t->lock);
     return can;
@@ -387,8 +345,8 @@ bool training_listen(server *s, job *j) {
     rein_text event = {0};
     if (!t) return false;
     pthread_mutex_lock(&t->lock);
-    const train_job *of = *j->listens ? find(t, j->listens) : t->running;
-    const bool exists = of || !*j->listens, ended = *j->listens && of && has_ended(of);
+    const train_job *of = *j->listens ? training_find(t, j->listens) : t->running;
+    const bool exists = of || !*j->listens, ended = *j->listens && of && train_has_ended(of);
     if (of) put_event(&event, of);
     else rein_text_put(&event, ": nothing trains now\n\n"); /* a comment: the stream begins */
     if (exists) job_send(j, &event, ended);
@@ -437,64 +395,6 @@ size_t training_unfinished(server *s) {
     const size_t n = t->waiting + (t->running != NULL);
     pthread_mutex_unlock(&t->lock);
     return n;
-}
-
-/* ------------------------------------------------------------------------------------------------------------------------- ART */
-
-static void put_art_event(rein_text *json, const train_job *j, int number, const char *type, const char *data) {
-    rein_text_put(json, json->data[json->length - 1] == '[' ? "{\"id\": " : ", {\"id\": ");
-    rein_text_format(json, "\"%s-%d\", \"type\": \"%s\", \"data\": %s}", j->id, number, type, data);
-}
-
-/* The metrics that ART's client knows, by the names that it expects. */
-static void put_art_metrics(rein_text *json, const train_job *j) {
-    static const char *const names[] = {"loss",          "grad_norm", "entropy",       "kl_policy_ref",
-                                        "learning_rate", "reward",    "tokens/trained"};
-    rein_json *metrics = NULL;
-    rein_text_put(json, "{");
-    if (rein_json_parse(&metrics, j->metrics.data, j->metrics.length, NULL, REIN_JSON_NEEDS_OBJECT, NULL)) json->failed = 1;
-    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
-        const rein_json *value = rein_json_get(metrics, names[i]);
-        if (value)
-            rein_json_put_field(json, strcmp(names[i], "tokens/trained") ? names[i] : "num_trainable_tokens",
-                                rein_json_number(value));
-    }
-    rein_text_put(json, "}");
-    rein_json_free(metrics);
-}
-
-/* A job has at most three events; the number in an event's id is its place among them. */
-static void put_art_events(rein_text *json, const train_job *j, int after) {
-    rein_text data = {0};
-    const bool started = j->status != TRAIN_QUEUED;
-    if (started && after < 1) put_art_event(json, j, 1, "training_started", "{\"num_sequences\": 1}");
-    if (j->status == TRAIN_DONE && !j->nothing_to_train && j->metrics.length && after < 2) {
-        put_art_metrics(&data, j);
-        if (!data.failed) put_art_event(json, j, 2, "gradient_step", data.data);
-        json->failed |= data.failed;
-        rein_text_free(&data);
-    }
-    rein_text_put(&data, "{\"error_message\": ");
-    rein_json_put_string(&data, *j->error ? j->error : "the job was cancelled");
-    rein_text_put(&data, "}");
-    if (has_ended(j) && after < 3 && !data.failed)
-        put_art_event(json, j, 3, j->status == TRAIN_DONE ? "training_ended" : "training_failed",
-                      j->status == TRAIN_DONE ? "{}" : data.data);
-    json->failed |= data.failed;
-    rein_text_free(&data);
-}
-
-bool training_put_art(rein_text *json, server *s, const char *id, const char *after) {
-    training *t = s->training;
-    const char *number = after ? strrchr(after, '-') : NULL;
-    if (!t) return false;
-    pthread_mutex_lock(&t->lock);
-    const train_job *j = find(t, id);
-    rein_text_put(json, "{\"object\": \"list\", \"data\": [");
-    if (j && !json->failed) put_art_events(json, j, number ? atoi(number + 1) : 0);
-    rein_text_put(json, "], \"has_more\": false}");
-    pthread_mutex_unlock(&t->lock);
-    return j != NULL;
 }
 
 /* -------------------------------------------------------------------------------------------------------------- open and close */

@@ -1,7 +1,7 @@
 """Steps on pairs in PyTorch: DPO and a reward model, as TRL's trainers make them, without the trainers' own overhead.
 Both answers of all pairs are one batch; a LoRA of rank 8 trains, with AdamW. Better than the trainers do: no token is
-padding, and only logits that are needed are computed. The log-probabilities of the reference (the model without its adapter) are
-part of a step, as in a first epoch.
+padding, and only logits that are needed are computed. The log-probabilities of the reference (the model without its
+adapter) are part of a step, as in a first epoch.
 """
 
 from __future__ import annotations

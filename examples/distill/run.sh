@@ -1,11 +1,11 @@
 #!/bin/sh
 # run.sh DIR: a model of 60 thousand parameters learns to add from one of 340 thousand, the shipped model after reinforcement learning. Both have
 # the vocabulary of models/sums. Everything is made in DIR; what is there is not made again.
-# REIN is the program (default: rein, or the one that `make` built), STEPS the steps of each student (default: 300).
+# REIN is the program (default: rein, or the one that `make` built), STEPS the steps of each student (default: 500).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 sums=$here/../../models/sums
-steps=${STEPS:-300}
+steps=${STEPS:-500}
 rein=${REIN:-rein}
 [ -n "${REIN:-}" ] || command -v rein >/dev/null || rein=$here/../../build/rein
 
@@ -36,7 +36,7 @@ cd "$1"
 }
 
 # Four students go on from there, each for as many steps of as many examples.
-common="--model student --data demonstrations.jsonl --full --batch-size 32 --max-steps $steps --learning-rate 1e-3
+common="--model student --data demonstrations.jsonl --full --batch-size 32 --max-steps $steps --learning-rate 4e-3
     --lr-scheduler-type cosine --warmup-steps 10 --save-steps 100"
 # shellcheck disable=SC2086
 {
@@ -44,12 +44,14 @@ common="--model student --data demonstrations.jsonl --full --batch-size 32 --max
     "$rein" distill given $common --teacher teacher --divergence forward
     "$rein" distill mixed $common --teacher teacher --divergence jsd --lambda 0.5 --max-new-tokens 96
     "$rein" distill own $common --teacher teacher --divergence reverse --lambda 1 --max-new-tokens 96
-    "$rein" distill sampled $common --teacher teacher --divergence sampled --lambda 1 --max-new-tokens 96
 }
 
 accuracy() { # accuracy MODEL
-    "$rein" eval --model "$1" --task sums --eval-prompts 1000 --max-tokens 96 --seed 7 --json |
-        python3 -c 'import json, sys; r = json.load(sys.stdin); print(f"{100 * r[\"accuracy\"]:5.1f} %  ({100 * r[\"accuracy_low\"]:.1f} to {100 * r[\"accuracy_high\"]:.1f})  {r[\"mean_length\"]:5.1f}")'
+    "$rein" eval --model "$1" --task sums --eval-prompts 1000 --max-tokens 96 --seed 7 --json | python3 -c '
+import json, sys
+r = json.load(sys.stdin)
+low, high = (100 * r[name] for name in ("accuracy_low", "accuracy_high"))
+print("%5.1f %%  (%.1f to %.1f)  %5.1f" % (100 * r["accuracy"], low, high, r["mean_length"]))'
 }
 printf '%-44s %s\n' "" "correct, 95 %          mean length"
 printf '%-44s %s\n' "teacher" "$(accuracy teacher)"
@@ -62,5 +64,4 @@ more more demonstrations (rein sft)
 given forward KL on demonstrations
 mixed jsd, half of the steps on own samples
 own reverse KL on own samples
-sampled sampled tokens, own samples
 NAMES

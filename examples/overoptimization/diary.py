@@ -33,7 +33,7 @@ def line(rng):
 
 
 def liking(text):
-    """The true reward: +1 for a happy word, −1 for a sad one; a word of either list that came before costs 1 instead."""
+    """The true reward: +1 for a happy word, −1 for a sad one; a repeated word of either list costs 1 instead."""
     total = 0.0
     for word, n in Counter(text.replace(",", " ").replace(".", " ").split()).items():
         value = (word in HAPPY) - (word in SAD)

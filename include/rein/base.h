@@ -17,7 +17,7 @@ extern "C" {
 #endif
 
 #define REIN_VERSION_MAJOR 0
-#define REIN_VERSION_MINOR 1
+#define REIN_VERSION_MINOR 2
 #define REIN_VERSION_PATCH 0
 
 /* The values are part of the ABI: new ones may be added, none is renumbered. */
@@ -94,7 +94,7 @@ REIN_API size_t rein_memory_limit(const rein_memory *memory);
  * Thread-safe. */
 REIN_API size_t rein_memory_available(void);
 
-/* The version of the library, "0.1.0". Static storage; thread-safe. */
+/* The version of the library, "0.2.0". Static storage; thread-safe. */
 REIN_API const char *rein_version(void);
 
 #if defined(__GNUC__)

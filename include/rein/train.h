@@ -442,7 +442,7 @@ typedef struct rein_memory_use {
     size_t gradients;
     size_t optimizer;   /* parameters of the adapter, and both moments of AdamW */
     size_t activations; /* of the largest micro-batch, forward and backward */
-    size_t reference;   /* a second model: the reference of a run in which all weights train */
+    size_t reference;   /* other models: the reference of a run in which all weights train, a teacher, reward models */
     size_t critic;      /* its gradients, optimizer and activations, and its model unless it has that of the policy */
     size_t program;     /* the tokenizer, and the rest */
     size_t total;

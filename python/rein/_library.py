@@ -12,7 +12,7 @@ from itertools import count, takewhile
 from pathlib import Path
 from typing import Any, NoReturn, Union
 
-VERSION = "0.1.0"
+VERSION = "0.2.0"
 
 _HERE = Path(__file__).parent
 

@@ -24,7 +24,8 @@ static const struct preset {
      "advantage=reinforce++ surrogate=clip epsilon=0.2 kl_reward_coef=0.001 aggregation=seq-mean-token-mean"},
     {{"ppo", "PPO", "arXiv 1707.06347 (Schulman et al. 2017), eq. 7 and 11; LLM constants as InstructGPT, arXiv 2203.02155",
       "loss = -mean_t min(ρA, clip(ρ,1-ε,1+ε)A),  A_t = Σ_l (γλ)^l δ_{t+l}", "the classic, with a critic's values",
-      "Needs values: --critic trains a critic that gives them. γ = 1 and λ = 0.95 as used for language models; the paper's own tables have γ = 0.99."},
+      "Needs values: --critic trains a critic that gives them. γ = 1 and λ = 0.95 as used for language models; the paper's own "
+      "tables have γ = 0.99."},
      "advantage=gae gae_gamma=1 gae_lambda=0.95 surrogate=clip epsilon=0.2 aggregation=token-mean"},
     {{"grpo", "GRPO", "DeepSeekMath, arXiv 2402.03300 (Shao et al. 2024), eq. 3-4, sec. 4.2",
       "loss = mean_i mean_t [-min(ρA, clip(ρ,1-ε,1+ε)A) + β k3_t],  A_i = (r_i - mean)/std",

@@ -222,9 +222,9 @@ static rein_status open_judge(rein_judge *judges, size_t i, const char *spec, co
     if (begins_with(spec, strlen(spec), FUNCTION)) return open_function(judges, i, spec, o, err);
     judge->kind = find_kind(&argument, spec, strlen(spec));
     if (!judge->kind) return open_program(judges, i, spec, o, err);
-    const char *name = judge->kind->name;
-    const size_t found = argument && judge->kind->find_name ? judge->kind->find_name(&name, argument) : 0;
-    give_name(judges, i, name, found ? found : strlen(judge->kind->name));
+    const char *own = NULL; /* a name in its argument */
+    const size_t found = argument && judge->kind->find_name ? judge->kind->find_name(&own, argument) : 0;
+    give_name(judges, i, found ? own : judge->kind->name, found ? found : strlen(judge->kind->name));
     judge->options = o;
     const rein_status status = open_kind(judge, argument, spec, err);
     judge->options = NULL;

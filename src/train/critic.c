@@ -78,9 +78,10 @@ static rein_status check_place(const char *path, rein_error *err) {
     const int is_adapter = adapter && rein_file_exists(adapter);
     free(adapter);
     if (is_adapter)
-        return rein_fail_at(err, REIN_EINVAL, "critic", -1,
-                            "is \"%s\", the directory of an adapter: rein export merges it into a model, which can be a critic",
-                            rein_path_show(shown, path));
+        return rein_fail_at(
+            err, REIN_EINVAL, "critic", -1,
+            "is \"%s\", the directory of an adapter: the directory of a model is needed, with the adapter merged into it",
+            rein_path_show(shown, path));
     if (rein_file_is_directory(path) && rein_model_exists(path)) return REIN_OK;
     return rein_fail_at(err, REIN_EINVAL, "critic", -1,
                         "is \"%s\", which is not a model: same (the policy's own model), or a local directory with config.json and "

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "model/gguf.h"
 #include "model/outline.h"
+#include "reward_models.h"
 #include "rollout/generator.h"
 #include "settings.h"
 #include "trainer.h"
@@ -87,7 +88,7 @@ static void add_training(rein_memory_use *use, const rein_settings *s, const rei
     use->gradients = gradient_buffers(s, o, shards) * floats * sizeof(float);
     use->optimizer = 2 * floats * sizeof(float) + o->adapter_floats * sizeof(float) + o->adapter_packed;
     use->activations = rein_outline_activations(o, &pass);
-    if (o->full && (s->has_reference || rein_options_use_reference(&s->objective))) use->reference = o->vectors + o->packed_f32;
+    if (o->full && (s->has_reference || rein_options_use_reference(&s->objective))) use->reference += o->vectors + o->packed_f32;
 }
 
 /* ------------------------------------------------------------------------------------------------------------------- the whole */
@@ -166,7 +167,7 @@ rein_status rein_memory_estimate(rein_memory_use *use, const rein_settings *s, r
     if (!status) {
         const sizes z = sizes_of(s, &o, prompt_tokens);
         u.weights = weights_of(&o, samples), u.program = program_of(s->model);
-        if (samples) add_sampling(&u, s, &o, &z, trains);
+        if (samples) add_sampling(&u, s, &o, &z, trains), u.reference += rein_reward_models_bytes(s, &exec);
         if (trains) add_training(&u, s, &o, &z);
         if (trains && *s->critic) status = estimate_critic(&u.critic, s, prompt_tokens, err);
         add_up(&u);

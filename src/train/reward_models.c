@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "fingerprint.h"
 #include "model/gguf.h"
+#include "model/outline.h"
 
 static const char MODEL[] = "model:";
 
@@ -143,4 +144,34 @@ rein_status rein_fingerprint_reward_models(json_t *files, const rein_settings *s
         line += whole + (line[whole] == '\n');
     }
     return status;
+}
+
+/* ---------------------------------------------------------------------------------------------------------------------- memory */
+
+static size_t bytes_of(const char *path, const rein_exec *exec) {
+    rein_adapter_info info;
+    rein_outline o = {0};
+    rein_text base = {0};
+    rein_error why = {0};
+    size_t bytes = 0;
+    if (rein_directory_has(path, "adapter_config.json") && !rein_adapter_describe_files(&info, &base, path, &why) && base.data)
+        path = base.data;
+    if (rein_model_exists(path) && !rein_outline_open(&o, path, NULL, NULL, 0, exec, &why)) bytes = o.vectors + o.packed;
+    rein_outline_close(&o);
+    rein_text_free(&base);
+    return bytes;
+}
+
+size_t rein_reward_models_bytes(const rein_settings *s, const rein_exec *exec) {
+    size_t bytes = 0;
+    for (const char *line = s->reward; *line;) {
+        const size_t whole = strcspn(line, "\n");
+        size_t length = whole;
+        const char *path = path_in(line, &length);
+        char *copy = path ? strndup(path, length) : NULL;
+        if (copy) bytes += bytes_of(copy, exec);
+        free(copy);
+        line += whole + (line[whole] == '\n');
+    }
+    return bytes;
 }

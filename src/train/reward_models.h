@@ -12,4 +12,7 @@ rein_status rein_settings_place_reward_models(rein_settings *settings, rein_erro
 /* Adds their files, with keys "reward_model/0/config.json", and those of the models below adapters. */
 rein_status rein_fingerprint_reward_models(json_t *files, const rein_settings *settings, rein_error *err);
 
+/* The bytes that their weights take when they are open. One that cannot be read counts 0: opening it says why. */
+size_t rein_reward_models_bytes(const rein_settings *settings, const rein_exec *exec);
+
 #endif

@@ -1,5 +1,6 @@
 /* session.h - inside of a session, for session_prepare.c (checks), session.c (begins, saves), session_budget.c, session_change.c,
- * session_check.c, session_reference.c, session_teacher.c, session_train.c, session_critic.c and session_commit.c. Private. */
+ * session_check.c, session_reference.c, session_teacher.c, session_train.c, session_passes.c, session_critic.c and session_commit.c.
+ * Private. */
 #ifndef REIN_TRAIN_SESSION_H
 #define REIN_TRAIN_SESSION_H
 

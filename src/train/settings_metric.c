@@ -66,7 +66,8 @@ static int is_of_pairs(const char *metric) { return rein_settings_metric_is_of_p
 
 /* Why a step has no such metric because it has pairs, or because it has none; NULL: that is not so. */
 static const char *why_not(const rein_settings *s, const char *metric) {
-    const int online = s->objective.preference_loss, loss = online ? online : s->preference, kto = loss == REIN_PREFERENCE_LOSS_KTO;
+    const int online = (int)s->objective.preference_loss, loss = online ? online : s->preference;
+    const int kto = loss == REIN_PREFERENCE_LOSS_KTO;
     if (!loss) return is_of_pairs(metric) ? "without preference_loss" : NULL;
     if (kto && !strcmp(metric, "rewards/accuracies")) return "with the loss kto";
     if (!kto && !strcmp(metric, "kl")) return *s->task ? "with preference_loss; eval/kl is measured" : "with this loss over pairs";

@@ -20,7 +20,7 @@ script() { # script NAME: an executable from stdin
 
 says "the list" '^decode smollm 16 +16 responses at a time$' rein bench --list
 narrow "the list"
-if [ "$(cut -c-26 "$work/out" | sed 's/ *$//' | sort -u | wc -l)" -eq 47 ]; then pass; else fail "47 rows, each once"; fi
+if [ "$(cut -c-26 "$work/out" | sed 's/ *$//' | sort -u | wc -l)" -eq 50 ]; then pass; else fail "50 rows, each once"; fi
 says "the beginning of names" '^train small lora ' rein bench --list train
 if [ "$(wc -l <"$work/out")" -eq 9 ]; then pass; else fail "nine rows begin with train" "$(cat "$work/out")"; fi
 says "a whole name" '^decode smollm 1 ' rein bench --list 'decode smollm 1'

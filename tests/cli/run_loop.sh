@@ -375,7 +375,7 @@ PYTHON
 fi
 
 # An objective that a run cannot compute is refused before anything is written or sampled.
-refused "values" 'advantage is gae, which needs values, and a run has none' rein run without-values --model "$sums" --task sums --preset ppo --steps 1
+refused "values" 'critic is missing: advantage gae needs the values of a critic; --critic same trains one' rein run without-values --model "$sums" --task sums --preset ppo --steps 1
 for advantage in given gdpo remax; do
     refused "$advantage" "advantage is $advantage, which needs .*, and a run has none" rein run without-values --model "$sums" --task sums --preset grpo --advantage $advantage --steps 1
 done

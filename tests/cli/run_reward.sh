@@ -98,6 +98,8 @@ one=$(reward_of --reward model:one) full=$(reward_of --reward model:full@3)
 true_of "an ensemble is the mean" "abs($(reward_of --reward model:one --reward model:full --reward-weights 0.5,0.5) - ($one + $full) / 2) < 1e-9"
 true_of "an exported model scores the same" "abs($(reward_of --reward model:exported) - $one) < 1e-4"
 true_of "a chat is another text" "$(reward_of --reward model:chats --chat --chat-format raw) != $one"
+memory_of() { rein run dry "${task[@]}" --preset grpo --prompts 4 --dry-run --json "$@" | python3 -c 'import json, sys; print(json.load(sys.stdin)["memory_bytes"])'; }
+true_of "its memory is counted" "$(memory_of --reward model:one) > $(memory_of --reward number) + 300000"
 mkdir elsewhere
 does "resumed elsewhere" bash -c "cd elsewhere && rein run ../policy --steps 3"
 cp -r policy changed

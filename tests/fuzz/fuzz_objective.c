@@ -3,7 +3,7 @@
  *
  * On success the output is one JSON object and one newline, and all its numbers are finite. Wrong arguments, or a result that is not
  * finite: one line says why, and nothing was written. Anything else is a bug. */
-/* words: src/operation/operation.c src/operation/operation_four.c src/operation/operation_policy.c src/operation/operation_preference.c src/operation/arguments.c src/objective/options.c src/objective/preset.c src/objective/preference.c */
+/* words: src/operation/operation.c src/operation/operation_four.c src/operation/operation_policy.c src/operation/operation_preference.c src/operation/arguments.c src/objective/options.c src/objective/options_check.c src/objective/preset.c src/objective/preference.c */
 #include <jansson.h>
 #include <math.h>
 #include <stdint.h>

@@ -531,7 +531,7 @@ static json_t *written(const char *from, rein_tensor_type dtype, int tie) {
     json_t *json;
     assert_non_null(mkdtemp(folder));
     snprintf(path, sizeof path, "%s/config.json", folder);
-    if (rein_model_config_write(folder, fixture(from), dtype, tie, 0, &err) != REIN_OK) fail_msg("%s", err.message);
+    if (rein_model_config_write(folder, fixture(from), dtype, tie, -1, &err) != REIN_OK) fail_msg("%s", err.message);
     assert_int_equal(rein_json_read(&json, path, REIN_JSON_NEEDS_OBJECT, &err), REIN_OK);
     remove(path);
     rmdir(folder);
@@ -564,7 +564,7 @@ static void test_write(void **state) {
     assert_string_equal(json_string_value(json_object_get(after, "torch_dtype")), "float16");
     json_decref(after);
     rein_error err;
-    assert_int_equal(rein_model_config_write("/tmp", fixture("tiny_llama"), REIN_TENSOR_I8, 0, 0, &err), REIN_EINVAL);
+    assert_int_equal(rein_model_config_write("/tmp", fixture("tiny_llama"), REIN_TENSOR_I8, 0, -1, &err), REIN_EINVAL);
 }
 
 static void test_no_files(void **state) {
@@ -602,7 +602,7 @@ static rein_status read_config(void *context, rein_error *err) {
 }
 
 static rein_status write_config(void *context, rein_error *err) {
-    return rein_model_config_write(context, fixture("tiny_llama"), REIN_TENSOR_F32, 1, 0, err);
+    return rein_model_config_write(context, fixture("tiny_llama"), REIN_TENSOR_F32, 1, -1, err);
 }
 
 static void test_no_memory(void **state) {

@@ -109,7 +109,7 @@ def test_no_gradient_where_none_is_wanted(monkeypatch):
     asked = []
     run = rein.torch._policy.run_step
     monkeypatch.setattr(
-        rein.torch._policy, "run_step", lambda i, outputs, t, _: asked.append(outputs) or run(i, outputs, t)
+        rein.torch._policy, "run_step", lambda i, outputs, t, *_: asked.append(outputs) or run(i, outputs, t)
     )
     with torch.no_grad():
         loss = policy_loss(log_probs, **rest)

@@ -205,7 +205,7 @@ static void test_refused(void **state) {
     (void)state;
     char spec[1100];
     refuses_with("model:", "needs an argument after the colon: model:DIR");
-    refuses_with("model:/nowhere", "/nowhere is no reward model");
+    refuses_with("model:/nowhere", "/nowhere does not exist");
     snprintf(spec, sizeof spec, "model:%s", sums());
     refuses_with(spec, "has no tensor score.weight: a reward model has it, with the shape [1, 96]");
     refuses_with(write_adapter("adapter of a language model", REIN_SCORE_NONE), "is an adapter of a language model");

@@ -1,6 +1,6 @@
 """kills.py REIN [KILLS [SEED]]: kill -9, and a full disk, at random moments, until a run is complete. Then its files
-must have the bytes of a run that nothing happened to. Five commands take turns: run, sft, dpo, train (one step a call)
-and serve (training over HTTP). KILLS is the number of kills (500); the moments depend on SEED (1). Ends with
+must have the bytes of a run that nothing happened to. Eight take turns: run, run with a critic, sft, dpo, reward,
+distill, train (one step a call) and serve (training over HTTP). KILLS is the number of kills (500); the moments depend on SEED (1). Ends with
 'N passed, N failed'."""
 
 import http.client
@@ -59,11 +59,11 @@ class Command:
 
     refused = ""  # why the last step was not made, where the process does not end for it
 
-    def __init__(self, name, *arguments):
-        self.name, self.arguments = name, arguments
+    def __init__(self, name, *arguments, title=None):
+        self.command, self.name, self.arguments = name, title or name, arguments
 
     def start(self, run):
-        return subprocess.Popen([REIN, self.name, run, *self.arguments], **PIPES)
+        return subprocess.Popen([REIN, self.command, run, *self.arguments], **PIPES)
 
     def complete(self, run):
         return step_of(run) >= STEPS
@@ -202,7 +202,9 @@ def main():
     draw = random.Random(seed)
     shutil.copytree(SUMS, "fresh", ignore=shutil.ignore_patterns("*.safetensors", "config.json"))
     Path("fresh/config.json").write_text(json.dumps(CONFIG))
+    shutil.copytree("fresh", "teacher")
     rein("init", "fresh")
+    rein("init", "teacher", "--seed", "2")
     rein("run", "sampled", *COMMON, *SAMPLED, "--steps", str(STEPS))
     shutil.copytree("sampled/trajectories/train", "groups")
     with open("pairs.jsonl", "w") as pairs, open("lessons.jsonl", "w") as lessons:
@@ -210,10 +212,15 @@ def main():
             prompt, right = f"Q:{i % 9}+1=", f"{i % 9 + 1}"
             pairs.write(json.dumps({"prompt": prompt, "chosen": right, "rejected": f"{right}{i}"}) + "\n")
             lessons.write(json.dumps({"prompt": prompt, "completion": right}) + "\n")
+    epoch = "--batch-size 2 --num-train-epochs 1".split()
+    own = "--lambda 0.5 --max-new-tokens 8".split()
     commands = [
         Command("run", *COMMON, *SAMPLED, "--steps", str(STEPS)),
-        Command("sft", *COMMON, "--data", "lessons.jsonl", "--batch-size", "2", "--num-train-epochs", "1"),
-        Command("dpo", *COMMON, "--data", "pairs.jsonl", "--batch-size", "2", "--num-train-epochs", "1"),
+        Command("run", *COMMON, *SAMPLED, "--steps", str(STEPS), *"--preset ppo --critic same".split(), title="critic"),
+        Command("sft", *COMMON, "--data", "lessons.jsonl", *epoch),
+        Command("dpo", *COMMON, "--data", "pairs.jsonl", *epoch),
+        Command("reward", *COMMON, "--data", "pairs.jsonl", "--held-out", "pairs.jsonl", *epoch),
+        Command("distill", *COMMON, "--teacher", "teacher", "--data", "lessons.jsonl", *own, *epoch),
         Train("train", *COMMON, "--preset", "grpo"),
         Serve("serve", *COMMON, "--preset", "grpo"),
     ]

@@ -151,7 +151,8 @@ static void test_kill(void **state) {
             _exit(0);
         }
         int result;
-        const struct timespec moment = {0, 1000000L * (10 + 7 * round)};
+        const long milliseconds = 10 + 7 * round;
+        const struct timespec moment = {milliseconds / 1000, milliseconds % 1000 * 1000000};
         nanosleep(&moment, NULL);
         kill(child, SIGKILL);
         assert_int_equal(waitpid(child, &result, 0), child);
@@ -267,6 +268,24 @@ static void test_learns(void **state) {
     assert_true(last > first + 0.1);
 }
 
+/* With a policy that stays what it is, the critic learns what a digit in a response is worth. */
+static void test_explains(void **state) {
+    (void)state;
+    enum { STEPS = 80, LAST = 5 };
+    rein_loop *loop =
+        open_loop("explains", PPO "|critic_learning_rate=0.01|learning_rate=0|gae_lambda=1|epochs=8|steps=80|prompts=6|"
+                                  "samples=16|eval_prompts=1|eval_steps=0|reward=regex:[0-9]|full=yes|value_clip=100|"
+                                  "save_steps=80");
+    double explained = 0;
+    for (int i = 0; i < STEPS; i++) {
+        const rein_loop_report report = step_of(loop);
+        if (i >= STEPS - LAST) explained += metric(&report, "critic/explained_variance") / LAST;
+    }
+    rein_loop_close(loop);
+    print_message("             explained variance %.3f\n", explained);
+    assert_true(explained > 0.2);
+}
+
 /* ---- what is refused */
 
 static void test_refused(void **state) {
@@ -290,6 +309,11 @@ static void test_refused(void **state) {
     refuses("preset=ppo|critic=@/nowhere",
             "critic is \"@/nowhere\", which is not a model: same (the policy's own model), or a local "
             "directory with config.json and safetensors is needed");
+    put("small/adapter_config.json", "{}");
+    refuses("preset=ppo|critic=@/small",
+            "critic is \"@/small\", the directory of an adapter: the directory of a model is needed, with "
+            "the adapter merged into it");
+    remove(in_folder("small/adapter_config.json"));
     refuses("preset=ppo|critic=@/small",
             "critic has a vocabulary of 90 tokens, and the policy one of 97: a critic reads the tokens of "
             "the policy");
@@ -351,6 +375,6 @@ int main(void) {
         cmocka_unit_test(test_metrics),   cmocka_unit_test(test_settings), cmocka_unit_test(test_threads),
         cmocka_unit_test(test_resume),    cmocka_unit_test(test_kill),     cmocka_unit_test(test_full),
         cmocka_unit_test(test_directory), cmocka_unit_test(test_ranks),    cmocka_unit_test(test_learns),
-        cmocka_unit_test(test_refused),   cmocka_unit_test(test_fixed)};
+        cmocka_unit_test(test_explains),  cmocka_unit_test(test_refused),  cmocka_unit_test(test_fixed)};
     return cmocka_run_group_tests(tests, make_wrong_critics, remove_folder);
 }

@@ -94,6 +94,71 @@ static void test_refused(void **state) {
     rein_tokenizer_close(tokenizer);
 }
 
+/* ---- for a reward model */
+
+/* The whole text, of which the last token alone is scored. */
+static void assert_scored(const rein_trajectory *t, const rein_tokenizer *tokenizer, const char *wanted) {
+    rein_text text = {0};
+    const rein_history *h = &t->histories[0];
+    assert_int_equal(t->n_histories, 1);
+    for (size_t k = 0; k < h->n; k++) assert_int_equal(h->mask[k], k + 1 == h->n);
+    assert_int_equal(rein_tokenizer_decode(&text, tokenizer, h->ids, h->n, 0, NULL), REIN_OK);
+    assert_string_equal(text.data, wanted);
+    rein_text_free(&text);
+}
+
+static void test_reward_pairs(void **state) {
+    (void)state;
+    static const char text[] =
+        "{\"prompt\": \"1+2=\", \"chosen\": \"3\", \"rejected\": \"21<end>\"}\n"
+        "{\"chosen\": [{\"role\": \"user\", \"content\": \"1+2\"}, {\"role\": \"assistant\", \"content\": \"3\"}],"
+        " \"rejected\": [{\"role\": \"user\", \"content\": \"1+2\"}, {\"role\": \"assistant\", \"content\": \"4\"}], \"margin\": "
+        "0.5}\n";
+    rein_tokenizer *tokenizer = open_tokenizer();
+    const rein_chat chat = {.kind = REIN_CHAT_RAW};
+    rein_groups groups = {0};
+    rein_error err = {0};
+    if (rein_reward_pairs_from_memory(&groups, text, strlen(text), "data", tokenizer, &chat, 0, 64, &err))
+        fail_msg("%s", err.message);
+    assert_int_equal(groups.n, 2);
+    assert_scored(&groups.groups[0].trajectories[0], tokenizer, "1+2=3<end>");
+    assert_scored(&groups.groups[0].trajectories[1], tokenizer, "1+2=21<end>");
+    assert_scored(&groups.groups[1].trajectories[0], tokenizer, "1+23"); /* a raw chat ends with nothing */
+    assert_scored(&groups.groups[1].trajectories[1], tokenizer, "1+24");
+    assert_int_equal(groups.groups[0].trajectories[0].n_metrics, 0);
+    assert_int_equal(groups.groups[1].trajectories[0].n_metrics, 1);
+    assert_string_equal(groups.groups[1].trajectories[0].metrics[0].name, REIN_MARGIN);
+    assert_true(groups.groups[1].trajectories[0].metrics[0].value == 0.5);
+    rein_groups_free(&groups);
+    rein_tokenizer_close(tokenizer);
+}
+
+static void test_reward_pairs_refused(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"{\"prompt\": \"1\", \"chosen\": \"2\", \"rejected\": \"2\"}", "data: line 1: rejected is the same as chosen"},
+        {"{\"prompt\": \"1\", \"chosen\": \"2\", \"rejected\": \"2<end>\"}", "data: line 1: rejected has the same tokens"},
+        {"{\"prompt\": \"1\", \"chosen\": \"\", \"rejected\": \"2\"}", "data: line 1: chosen is empty"},
+        {"{\"prompt\": \"111111111\", \"chosen\": \"2\", \"rejected\": \"3\"}",
+         "data: line 1: prompt has 9 tokens and leaves no room"},
+        {"{\"prompt\": \"1\", \"chosen\": \"2\", \"rejected\": \"33333333\"}",
+         "data: line 1: rejected has 10 tokens with its prompt"},
+        {"{\"prompt\": \"1\", \"chosen\": \"2\", \"rejected\": \"3\", \"margin\": []}",
+         "data: line 1: margin is an array: a number is needed"},
+    };
+    rein_tokenizer *tokenizer = open_tokenizer();
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        rein_groups groups = {0};
+        rein_error err = {0};
+        assert_int_equal(
+            rein_reward_pairs_from_memory(&groups, cases[i][0], strlen(cases[i][0]), "data", tokenizer, NULL, 0, 8, &err),
+            REIN_EINVAL);
+        if (strncmp(err.message, cases[i][1], strlen(cases[i][1])) != 0) fail_msg("%s", err.message);
+        assert_int_equal(groups.n, 0);
+    }
+    rein_tokenizer_close(tokenizer);
+}
+
 static rein_status read_labelled(rein_groups *groups, const char *text, const rein_tokenizer *tokenizer, int64_t positions,
                                  rein_error *err) {
     const rein_chat chat = {.kind = REIN_CHAT_CHATML};
@@ -181,8 +246,9 @@ static void test_no_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_texts), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_labelled), cmocka_unit_test(test_labelled_refused),
-                                       cmocka_unit_test(test_no_memory)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_texts),    cmocka_unit_test(test_reward_pairs), cmocka_unit_test(test_reward_pairs_refused),
+        cmocka_unit_test(test_refused),  cmocka_unit_test(test_labelled),     cmocka_unit_test(test_labelled_refused),
+        cmocka_unit_test(test_no_memory)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -166,13 +166,13 @@ static void test_later_format(void **state) {
     json_object_set_new(written, "rein", json_string("9.9.9"));
     put_state("later", 1, written);
     says_part(opening_says("later", "steps=2", 0),
-              "later/checkpoints/0001/state.json has format 3, of rein 9.9.9: this is rein 0.1.0, which reads formats up to 2");
+              "later/checkpoints/0001/state.json has format 3, of rein 9.9.9: this is rein 0.2.0, which reads formats up to 2");
     says_part(checking_says("later", 1, "", REIN_ALLOW_CHANGED), "has format 3");
     written = state_of("later", 1);
     json_object_set_new(written, "format", json_integer(2));
     put_state("later", 1, written);
     rein_loop *loop = go_on("later");
-    says_part(rein_session_note(rein_loop_session(loop)), "the checkpoint was written by rein 9.9.9, and this is rein 0.1.0");
+    says_part(rein_session_note(rein_loop_session(loop)), "the checkpoint was written by rein 9.9.9, and this is rein 0.2.0");
     rein_loop_close(loop);
 }
 

@@ -1,6 +1,6 @@
 """TRL's loss of GKD, called as it is on the logits of two Hugging Face models in double precision, and PyTorch's
-gradient of it by every weight of the student, against one step of rein with a teacher. Both models see the same tokens; the
-divergence is over the whole vocabulary."""
+gradient of it by every weight of the student, against one step of rein with a teacher. Both models see the same tokens;
+the divergence is over the whole vocabulary."""
 
 import pathlib
 import shutil

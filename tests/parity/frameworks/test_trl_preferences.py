@@ -1,5 +1,5 @@
-"""The losses over preferences of TRL's DPO, KTO, CPO, ORPO and reward trainers, called as they are on trainers that were never
-initialised.
+"""The losses over preferences of TRL's DPO, KTO, CPO, ORPO and reward trainers, called as they are on trainers that
+were never initialised.
 
 The model is replaced by given per-token log-probs; nothing of the losses is. rein gets the sums that these tokens
 have, and its gradient by a sum is compared with TRL's by each token of the completion."""

@@ -368,7 +368,7 @@ def test_an_answer_can_be_stopped(browser, folder):
         is_fine(browser, served)
 
 
-# --------------------------------------------------------------------------------------------------------------- everything else
+# --------------------------------------------------------------------------------------------- everything else
 
 
 def test_a_key(browser, folder):
@@ -426,7 +426,8 @@ def test_episodes(browser, folder, look):
         line = [json.loads(line) for line in open(folder / "plays/trajectories/train/0002.jsonl")]
         most = max(t["metrics"]["turns"] for group in line for t in group["trajectories"])
         shown = browser.evaluate(
-            "[...document.querySelectorAll('.response')].map(r => [...r.querySelectorAll('.speaker > span:first-child')].map(s => s.textContent))"
+            """[...document.querySelectorAll('.response')].map(
+              (r) => [...r.querySelectorAll('.speaker > span:first-child')].map((s) => s.textContent))"""
         )
         assert max(turns.count("Model") for turns in shown) == most > 1
         assert all(turns[0] == "Model" and set(turns) <= {"Model", "Environment"} for turns in shown)
@@ -459,12 +460,20 @@ def contrast(browser):
     """The smallest contrast of a text and what is behind it, and the text."""
     return browser.evaluate("""(() => {
       const parse = (c) => c.match(/[\\d.]+/g).map(Number);
-      const light = (c) => { const [r, g, b] = c.map((x) => (x /= 255, x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4)); return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+      const light = (c) => {
+        const [r, g, b] = c.map((x) => (x /= 255, x <= 0.03928 ? x / 12.92 : ((x + 0.055) / 1.055) ** 2.4));
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+      };
       const over = (top, under) => top.slice(0, 3).map((x, i) => x * (top[3] ?? 1) + under[i] * (1 - (top[3] ?? 1)));
-      const behind = (e) => { const layers = []; for (; e; e = e.parentElement) layers.push(parse(getComputedStyle(e).backgroundColor)); return layers.reverse().reduce((under, top) => over(top, under), [255, 255, 255]); };
+      const behind = (e) => {
+        const layers = [];
+        for (; e; e = e.parentElement) layers.push(parse(getComputedStyle(e).backgroundColor));
+        return layers.reverse().reduce((under, top) => over(top, under), [255, 255, 255]);
+      };
       let worst = [99, ""];
       for (const e of document.querySelectorAll("#talk *, #queue *, .hero *, #pulse, .top a, form.gate *")) {
-        if (![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim()) || !e.offsetParent || e.closest(".mark-only")) continue;
+        if (![...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim())) continue;
+        if (!e.offsetParent || e.closest(".mark-only")) continue;
         const back = behind(e), front = over(parse(getComputedStyle(e).color), back);
         const [a, b] = [light(front), light(back)].sort((x, y) => y - x);
         const ratio = (a + 0.05) / (b + 0.05);
@@ -487,8 +496,12 @@ def test_everyone_can_use_it(browser, folder, look):
         ratio, text = contrast(browser)
         assert ratio >= 4.5, (ratio, text)
         assert browser.evaluate("document.getAnimations().length") == 0  # reduced motion
-        unnamed = browser.evaluate("""[...document.querySelectorAll('button, input, select, textarea, [role=log], [role=group]')].filter((e) =>
-          !(e.getAttribute('aria-label') || e.closest('label') || e.labels?.length || e.textContent.trim() || e.querySelector('button'))).map((e) => e.outerHTML)""")
+        unnamed = browser.evaluate("""(() => {
+          const isNamed = (e) => e.getAttribute('aria-label') || e.closest('label') || e.labels?.length ||
+            e.textContent.trim() || e.querySelector('button');
+          const all = document.querySelectorAll('button, input, select, textarea, [role=log], [role=group]');
+          return [...all].filter((e) => !isNamed(e)).map((e) => e.outerHTML);
+        })()""")
         assert unnamed == []
         ids = browser.evaluate("[...document.querySelectorAll('[id]')].map((e) => e.id)")
         assert len(ids) == len(set(ids))

@@ -1,4 +1,5 @@
-"""Reward models between rein and transformers with PEFT: scores of what either wrote, and steps of training beside torch.
+"""Reward models between rein and transformers with PEFT: scores of what either wrote, and steps of training beside
+torch.
 
 The texts are those of models/sums, whose tokenizer has one token a character. rein's scores are those of the judge
 model:DIR, from the trajectories of a run, and those of rein reward, from its history."""
@@ -186,8 +187,8 @@ def torch_steps(model, steps, rate, center):
         total = 0
         for pair in PAIRS:
             ids = [tokenizer()(pair["prompt"] + pair[side] + "<end>")["input_ids"] for side in ("chosen", "rejected")]
-            w, l = (model(input_ids=torch.tensor([x])).logits[0, 0] for x in ids)
-            loss = -torch.nn.functional.logsigmoid(w - l - pair["margin"]) + center * (w + l) ** 2
+            better, worse = (model(input_ids=torch.tensor([x])).logits[0, 0] for x in ids)
+            loss = -torch.nn.functional.logsigmoid(better - worse - pair["margin"]) + center * (better + worse) ** 2
             total = total + loss / len(PAIRS)
         optimizer.zero_grad()
         total.backward()
