@@ -84,7 +84,7 @@ static int has_effect(const char *command, const cli_setting *s) {
     if (is_one_of(s->name, references)) return dpo;
     if (is_one_of(s->name, never) || !strcmp(s->title, "Critic")) return 0;
     if (!strcmp(s->name, "temperature")) return !reward;
-    return !s->objective || (!dpo && !reward && !strcmp(s->name, "aggregation"));
+    return !s->objective || (!dpo && !reward && (!strcmp(s->name, "aggregation") || !strcmp(s->name, "max_response_length")));
 }
 
 int cli_shows_setting(const cli_command *command, const cli_setting *setting) {

@@ -77,7 +77,7 @@ static int is_of_teacher(const char *name) {
 
 static int may_be_given(const supervised *s, const char *name) {
     if (s->plan.distill && is_of_teacher(name)) return 1;
-    return !has_loss(s) && !strcmp(name, "aggregation");
+    return !has_loss(s) && (!strcmp(name, "aggregation") || !strcmp(name, "max_response_length"));
 }
 
 /* The loss is the negative log-likelihood, and a step is a batch. */

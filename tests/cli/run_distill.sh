@@ -54,6 +54,13 @@ does "a part" rein distill two --data data.jsonl "${new[@]}" --batch-size 30 --k
 does "the rest" rein distill two --num-train-epochs 1 --threads 3
 has "the rest" err '^rein distill: resuming after step 4 of 10$'
 same_policy "resumed, other threads" one two 0010
+constant=(--data data.jsonl --batch-size 30 --max-steps 1 --aggregation dr-grpo)
+for lmax in 10 20; do
+    does "divided by a constant, $lmax" rein distill "constant$lmax" "${new[@]}" "${constant[@]}" --max-response-length "$lmax"
+    does "sft, divided by a constant, $lmax" rein sft "sft$lmax" --model "$sums" "${constant[@]}" --max-response-length "$lmax"
+done
+true_of "half as much" "abs($(value constant10 1 loss) - 2 * $(value constant20 1 loss)) < 1e-6 < $(value constant20 1 loss)"
+true_of "sft, half as much" "abs($(value sft10 1 loss) - 2 * $(value sft20 1 loss)) < 1e-6 < $(value sft20 1 loss)"
 does "a GGUF teacher" rein distill gguf --data data.jsonl --model "$sums" --teacher teacher.gguf --learning-rate 1e-3 --batch-size 30 --keep-last 0 --max-steps 2
 same_policy "a GGUF teacher" one gguf 0002
 for divergence in reverse jsd; do
