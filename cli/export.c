@@ -82,11 +82,15 @@ static void show_adapter(const exporting *e) {
     cli_say(CLI_DONE, WHERE, "rein loads it: rein chat %s --adapter %s", e->opened->directory, e->to);
 }
 
+static int has_score(const cli_opened *o) {
+    return rein_model_describe(o->model).score || (o->adapter && rein_adapter_describe(o->adapter).score);
+}
+
 static void show_programs(const exporting *e) {
     if (e->gguf && e->alone) show_gguf_adapter(e->to);
     else if (e->gguf) show_gguf(e->to);
     else if (e->alone) show_adapter(e);
-    else if (e->opened->adapter && rein_adapter_describe(e->opened->adapter).score) show_reward_model(e, "");
+    else if (has_score(e->opened)) show_reward_model(e, "");
     else show_directory(e->to);
 }
 
@@ -143,7 +147,7 @@ static int check_options(const exporting *e) {
 }
 
 int cli_run_export(const cli_args *args) {
-    cli_opened opened = {.name = args->n_words ? args->words[0] : NULL, .files.step = -1};
+    cli_opened opened = {.name = args->n_words ? args->words[0] : NULL, .files.step = -1, .takes_rewards = 1};
     exporting e = {.opened = &opened,
                    .to = cli_option_value(args, "to"),
                    .type = cli_option_value(args, "type"),

@@ -87,6 +87,9 @@ does "export" rein export one --to exported
 has "export" exported/config.json '"pad_token_id": 96'
 has "what loads it" err "AutoModelForSequenceClassification.from_pretrained"
 has "what it is for" err "rein run RUN --reward model:exported"
+does "export all weights" rein export full --to exported-full
+has "what loads them" err "AutoModelForSequenceClassification.from_pretrained"
+refused "no GGUF" 'a model with a score head cannot be written as GGUF: a directory can have it' rein export full --to full.gguf
 
 # ------------------------------------------------------------------------------------------------------------------ as a judge
 task=(--model "$sums" --task prompts.jsonl --max-tokens 12)
@@ -97,6 +100,7 @@ reward_of() { rein eval "${task[@]}" --json "$@" | python3 -c 'import json, sys;
 one=$(reward_of --reward model:one) full=$(reward_of --reward model:full@3)
 true_of "an ensemble is the mean" "abs($(reward_of --reward model:one --reward model:full --reward-weights 0.5,0.5) - ($one + $full) / 2) < 1e-9"
 true_of "an exported model scores the same" "abs($(reward_of --reward model:exported) - $one) < 1e-4"
+true_of "so do all weights, bit for bit" "$(reward_of --reward model:exported-full) == $full"
 true_of "a chat is another text" "$(reward_of --reward model:chats --chat --chat-format raw) != $one"
 memory_of() { rein run dry "${task[@]}" --preset grpo --prompts 4 --dry-run --json "$@" | python3 -c 'import json, sys; print(json.load(sys.stdin)["memory_bytes"])'; }
 true_of "its memory is counted" "$(memory_of --reward model:one) > $(memory_of --reward number) + 300000"
