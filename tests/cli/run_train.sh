@@ -325,9 +325,11 @@ for command in train sft; do
     narrow "help of $command"
     says "help of $command" '^Objective \(rein explain --all\):$' rein "$command" --help
     says "help of $command: a default" 'rank of the adapter \(default 8\)' rein "$command" --help
-    completes --kl-loss-coef rein "$command" run --kl
-    completes --importance-sampling-level rein "$command" run --imp
+    completes --aggregation rein "$command" run --agg
 done
+completes --kl-loss-coef rein train run --kl
+completes --importance-sampling-level rein train run --imp
+if rein sft --help | grep -q kl-loss-coef; then fail "sft shows an option that it refuses"; else pass; fi
 rein help --man >rein.1
 has "the manual has the settings" rein.1 '^\.SH SETTINGS'
 
