@@ -52,10 +52,11 @@ static void fill_number(rein_options *o, const rein_option_row *row) {
 /* Published constants where nothing was given. */
 static void fill(rein_options *o) {
     const rein_surrogate_constants *p = rein_surrogate_published(o->surrogate);
+    const rein_option_row *shape = rein_option_find("shape");
     fill_preference(o);
     for (size_t i = 0; i < REIN_OPTION_COUNT; i++) {
         const rein_option_row *row = rein_option_row_at(i);
-        if (goes_with(row, "shape") && !row->condition->holds(o) && !o->given[i]) switch_off(o, row);
+        if (row->condition == shape->condition && !shape->condition->holds(o) && !o->given[i]) switch_off(o, row);
     }
     if (o->ratio == REIN_RATIO_PUBLISHED || !applies(o, "ratio")) o->ratio = p->level;
     if (isnan(o->epsilon) && isnan(o->epsilon_high)) o->epsilon_high = p->epsilon_high;
@@ -103,9 +104,10 @@ static rein_status check_choice(rein_options *o, const rein_option_row *row, int
     return useless && !off ? no_effect(o, row, err) : REIN_OK;
 }
 
-/* `o` has its published constants. */
-static rein_status check_one(rein_options *o, const rein_option_row *row, rein_error *err) {
-    const int effective = has_effect(o, row), useless = rein_options_given(o, row->info.name) && !effective;
+/* Option i; `o` has its published constants. */
+static rein_status check_one(rein_options *o, size_t i, rein_error *err) {
+    const rein_option_row *row = rein_option_row_at(i);
+    const int effective = has_effect(o, row), useless = o->given[i] && !effective;
     if (rein_option_is_choice(row)) return check_choice(o, row, useless, err);
     const double x = *rein_option_number(o, row);
     if (useless && !(x == 0 && off_at_zero(row))) return no_effect(o, row, err);
@@ -224,7 +226,7 @@ rein_status rein_options_resolve(rein_options *resolved, const rein_options *giv
                             (int)REIN_N_PREFERENCE_LOSSES - 1);
     fill(&o);
     for (size_t i = 0; i < REIN_OPTION_COUNT; i++) {
-        const rein_status status = check_one(&o, rein_option_row_at(i), err);
+        const rein_status status = check_one(&o, i, err);
         if (status != REIN_OK) return status;
     }
     rein_status status = check_missing(&o, err);
