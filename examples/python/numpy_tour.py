@@ -49,7 +49,7 @@ def policy_losses():
     current, old, ref, mask, rewards = sampled_batch()
     print(f"{'preset':15}{'loss':>10}{'|gradient|':>12}{'clipped':>9}{'KL to ref':>11}")
     for name in rein.presets():
-        if rein.explain(name).required or name == "ppo":  # ppo needs the values of a critic
+        if rein.explain(name).required or name in ("ppo", "online-dpo"):  # they need a critic's values, and pairs
             continue
         result = rein.policy_loss(name, current, old, ref_log_probs=ref, mask=mask, rewards=rewards, group_sizes=4)
         metrics = result.metrics

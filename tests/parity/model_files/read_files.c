@@ -93,7 +93,7 @@ static int rewrite(const char *from, const char *to, const char *dtype, const ch
                                   : !strcmp(dtype, "F16") ? REIN_TENSOR_F16
                                                           : REIN_TENSOR_F32;
     rein_error err;
-    return rein_model_config_write(to, from, type, *tied == '1', 0, &err) ? refused(&err) : 0;
+    return rein_model_config_write(to, from, type, *tied == '1', -1, &err) ? refused(&err) : 0;
 }
 
 int main(int argc, char **argv) {
