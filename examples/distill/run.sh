@@ -35,7 +35,7 @@ cd "$1"
     "$rein" export begin --to student
 }
 
-# Four students go on from there, each for as many steps of as many examples.
+# Four copies of the student train for the same number of steps, on the same number of examples.
 common="--model student --data demonstrations.jsonl --full --batch-size 32 --max-steps $steps --learning-rate 4e-3
     --lr-scheduler-type cosine --warmup-steps 10 --save-steps 100"
 # shellcheck disable=SC2086

@@ -35,7 +35,7 @@ def play(server, model, number):
         choice, prompt = answer["choices"][0], answer["prompt_token_ids"]
         wrote = [token["logprob"] for token in choice["logprobs"]["content"]]
         given = len(prompt) - len(ids)
-        assert prompt[: len(ids)] == ids, "the chat template writes earlier turns anew: train each turn by itself"
+        assert prompt[: len(ids)] == ids, "the chat template changes earlier turns: train each turn by itself"
         ids = prompt + choice["token_ids"]
         mask += [0] * given + [1] * len(wrote)
         log_probs += [None] * given + wrote

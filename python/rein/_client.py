@@ -37,7 +37,7 @@ class _Object:
         }
 
     def to_dict(self) -> dict[str, Any]:
-        """model_dump without fields that are None."""
+        """model_dump, leaving out fields whose value is None."""
         return self.model_dump(exclude_none=True)
 
     def model_dump_json(self) -> str:

@@ -504,7 +504,7 @@ class _Player:
                 if not self._clock.expired:
                     raise
                 seconds = self._game.faults.timeout
-                await self._failed(TimeoutError(f"the function did not go on within {seconds:g} seconds"))
+                await self._failed(TimeoutError(f"the function took longer than {seconds:g} seconds"))
             except EpisodeOver:
                 self._game.limits += 1
                 await self._end(self._game.faults.limit_reward, {})
@@ -556,7 +556,7 @@ class _Player:
 
 
 def _in_thread(loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> asyncio.Future[Any]:
-    """The result of a function in a thread of its own, which may outlive everything: a function that hangs must not
+    """The result of a function in a thread of its own, which may outlive the rollout: a function that hangs must not
     keep the process from ending."""
     future: asyncio.Future[Any] = loop.create_future()
 
@@ -570,7 +570,7 @@ def _in_thread(loop: asyncio.AbstractEventLoop, function: Callable[[], Any]) -> 
             result = function()
         except BaseException as raised:
             problem = raised
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
             loop.call_soon_threadsafe(settle, result, problem)
 
     threading.Thread(target=work, daemon=True, name="rein-episode").start()
@@ -696,7 +696,7 @@ async def rollout(
     (if the model wrote something). `Rollout.errors` has the exceptions.
 
     Randomness is addressed by (seed, step, first_scenario + the position of the scenario, sample, tokens before): the
-    same call gives the same bits, in whatever order the functions go on. `step` None: the step of the run, or the
+    same call gives the same bits, in whatever order the functions run. `step` None: the step of the run, or the
     number of earlier calls of the policy. `evaluation`: random numbers of no step, the same every time, and nothing
     that is meant for training. `greedy`: the most probable tokens. `chat_format`: for a model without a chat template.
 

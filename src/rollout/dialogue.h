@@ -1,6 +1,6 @@
 /* dialogue.h - a conversation that the model has over several turns, and the history of tokens that it becomes. Private; one thread at a time.
  *
- * What the model sampled stays in the history as the ids that it sampled. Before the next turn the conversation is rendered anew, and only what
+ * What the model sampled stays in the history as the ids that it sampled. Before the next turn the whole conversation is rendered again, and only what
  * stands behind the last turn is encoded and appended, without training. Where the template writes an earlier turn in another way than the
  * model did (templates that drop thinking), the next turn begins a new history of the trajectory. */
 #ifndef REIN_ROLLOUT_DIALOGUE_H

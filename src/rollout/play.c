@@ -344,7 +344,7 @@ rein_status rein_play_step(const rein_play_turn **written, size_t *n, rein_play 
 
 /* -------------------------------------------------------------------------------------------------------------------------- ends */
 
-/* What was sampled of a turn that nobody waits for any more leaves nothing. */
+/* A turn that was cancelled leaves nothing in the trajectory. */
 static void cancel(rein_play *p, talk *t) {
     rein_history *h = rein_dialogue_history(&t->d);
     rein_generator_cancel(p->generator, t->request);

@@ -36,7 +36,7 @@ async def guess(client, number):
     """A number from 1 to 3, and two guesses: the first digit of an answer is a guess."""
     messages = [say("Q:n=?  A:")]
     for _ in range(2):
-        await asyncio.sleep(random.random() * 0.01)  # episodes go on in another order every time
+        await asyncio.sleep(random.random() * 0.01)  # episodes continue in a different order every time
         choice = (await client.chat.completions.create(messages=messages)).choices[0]
         if choice.finish_reason == "length":
             return -0.5
@@ -265,7 +265,7 @@ def test_a_function_that_hangs(policy):
 
     for function, answers in ((hangs, 1), (blocks, 0)):
         began = time.monotonic()
-        with pytest.raises(TimeoutError, match=r"did not go on within 0\.2 seconds"):
+        with pytest.raises(TimeoutError, match=r"took longer than 0\.2 seconds"):
             play(policy, function, samples=2, timeout=0.2)
         groups = play(policy, function, samples=2, timeout=0.2, on_error=-1)
         assert [one.reward for group in groups for one in group] == [-1, -1] * answers

@@ -25,7 +25,7 @@ function sampledToken({ text, logprob, others }) {
   return span;
 }
 
-/* The tokens in one event of a stream: characters may be cut between tokens, and then stand at the last of them. */
+/* The tokens in one event of a stream: a character that is cut between tokens is shown at the last of them. */
 function tokensOf(choice, decoder) {
   const p = choice.logprobs;
   if (!p) return [];
@@ -162,7 +162,7 @@ function talk() {
     field("Tokens", "max_tokens", { min: 1, step: 1, value: 128 }),
     field("Seed", "seed", { min: 0, step: 1, placeholder: "random" }),
   ];
-  const again = element("button", { type: "button", click: () => sides.forEach((side) => side.restart()) }, "Start anew");
+  const again = element("button", { type: "button", click: () => sides.forEach((side) => side.restart()) }, "Start over");
   const examples = element("div.examples");
   const seats = element("div.seats", sides.map((side) => side.made));
   const form = element("form.composer", words, element("div.line", fields, element("span.grow"), again, submit));

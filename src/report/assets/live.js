@@ -45,7 +45,7 @@ async function fetchRun() {
 
 /* ---- parts that change */
 
-/* A place whose content is made anew. */
+/* A part of the page whose content is replaced. */
 function place() {
   const made = element("div");
   return { made, show: (...parts) => made.replaceChildren(...parts.flat().filter(Boolean)) };
@@ -67,7 +67,7 @@ function showTop() {
   document.title = `${STATUS.name}${run && isNumber(run.steps) ? ` · step ${whole(run.steps)}` : ""} · rein`;
 }
 
-/* Charts take new points; they are made anew when others are needed. */
+/* Charts take new points; they are replaced when other charts are needed. */
 function showCurves() {
   SPAN = spanOfRuns();
   const wanted = JSON.stringify([CHARTS.map(({ charts }) => charts.map((c) => linesOf(c).length > 0)), Boolean(RUNS[0].lengths?.first || RUNS[0].lengths?.last), otherCharts().map((c) => c.title)]);
