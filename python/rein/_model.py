@@ -18,7 +18,7 @@ from . import _library as c
 from ._arrays import FLOAT32, SIZE, Array, ArrayLike, address
 from ._groups import Groups, GroupsLike
 from ._options import ESTIMATED, Preset, cached_options
-from ._rollout import Source
+from ._play import Source
 from ._sampling import Drawn, Sample
 from ._tokenizer import Tokenizer
 

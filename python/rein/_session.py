@@ -15,7 +15,8 @@ import numpy as np
 from . import _engine as e
 from . import _library as c
 from ._groups import Groups, GroupsLike
-from ._rollout import Episode, Source
+from ._play import Source
+from ._rollout import Episode
 from ._train import (
     _ALLOW_CHANGED,
     _ALLOW_COMMANDS,
